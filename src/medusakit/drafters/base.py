@@ -1,0 +1,65 @@
+"""The seam `Drafter`: guesses some tokens ahead of the root. Knows nothing of acceptance or of the KV cache.
+
+Index convention (Medusa, eq. 1, 0-based here): with h_t the hidden state at the last accepted position t and the root the
+token at t + 1, depth d of a draft (d = 1, 2, ...) is the token at t + 1 + d, i.e. head d - 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from medusakit.tree.topology import Draft, FloatArray, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """Grow freely: at depth d keep the widths[d - 1] most probable nodes by path probability (dynamic trees).
+
+    branching: children looked at under one parent.
+    """
+
+    widths: tuple[int, ...]
+    branching: int = 8
+
+
+# What a policy asks the drafter to grow: exactly these rank paths, or a beam.
+Shape = Topology | Beam
+
+
+@dataclass(frozen=True, slots=True)
+class DraftState:
+    """What a drafter may look at, per row.
+
+    root_id  the decided token at position t + 1
+    hidden   [d] float32, hidden state after the final norm at the last accepted position t
+    ids      the row's token ids up to and including the root (prompt and output)
+    """
+
+    row: int
+    root_id: int
+    hidden: FloatArray
+    ids: Sequence[int]
+
+
+@runtime_checkable
+class Drafter(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def max_depth(self) -> int: ...
+
+    def propose(self, states: Sequence[DraftState], shape: Shape) -> list[Draft]:
+        """One draft per state. With a Topology the draft has exactly its nodes, in its order; with a Beam, a trie in
+        which every parent comes before its children."""
+        ...
+
+    def observe(self, row: int, kept_ids: Sequence[int], hidden: FloatArray) -> None:
+        """After commit: ids that entered the KV ([m]) and their hidden states [m, d]. May do nothing."""
+        ...
+
+    def forget(self, row: int) -> None:
+        """The row is gone: drop any state kept for it."""
+        ...

@@ -1,0 +1,102 @@
+"""Every error that a person may see, in one tree.
+
+MedusaError
+├── UsageError          exit 2   a flag, an argument, a request
+│   └── ConfigError              a key or value in a configuration source
+├── ModelError          exit 3   a model file: missing, truncated, foreign
+│   ├── UnsupportedModelError    a family, a tensor type, a tokenizer kind
+│   └── TokenizerError
+├── ArtifactError       exit 3   a heads folder: missing, broken
+│   └── ArtifactMismatchError    heads of another model
+├── RuntimeFailure      exit 4   the machine: memory, disk, threads, a kernel
+│   └── ContextLengthError       a prompt that does not fit
+├── CacheError          exit 4   MEDUSA_HOME cannot be read or written
+└── MissingExtraError   exit 4   an optional dependency that is not installed
+"""
+
+from __future__ import annotations
+
+
+class MedusaError(Exception):
+    """Root of the tree. `hint` is a command or a value that would work; `code` is stable."""
+
+    code = "medusa_error"
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n  try: {self.hint}"
+
+
+class UsageError(MedusaError):
+    """A flag, an argument or a request that cannot be meant."""
+
+    code = "usage"
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """An unknown key or a value out of range in a configuration source."""
+
+    code = "config"
+
+
+class ModelError(MedusaError):
+    """A model that cannot be found or read."""
+
+    code = "model"
+    exit_code = 3
+
+
+class UnsupportedModelError(ModelError):
+    """A model family, tensor type or feature that this version does not run."""
+
+    code = "unsupported_model"
+
+
+class TokenizerError(ModelError):
+    """A tokenizer that cannot be built from the model's files."""
+
+    code = "tokenizer"
+
+
+class ArtifactError(MedusaError):
+    """A heads folder that cannot be read."""
+
+    code = "artifact"
+    exit_code = 3
+
+
+class ArtifactMismatchError(ArtifactError):
+    """Heads trained for another model: width, vocabulary or fingerprint differ."""
+
+    code = "artifact_mismatch"
+
+
+class RuntimeFailure(MedusaError):
+    """The machine could not do it: memory, disk, a kernel."""
+
+    code = "runtime"
+    exit_code = 4
+
+
+class ContextLengthError(RuntimeFailure):
+    """Prompt and answer do not fit the model's context."""
+
+    code = "context_length_exceeded"
+
+
+class CacheError(RuntimeFailure):
+    """The cache folder (MEDUSA_HOME) cannot be read or written."""
+
+    code = "cache"
+
+
+class MissingExtraError(RuntimeFailure):
+    """An optional dependency is missing; the hint is the pip command."""
+
+    code = "missing_extra"

@@ -1,0 +1,104 @@
+"""The seam `Runtime`: who owns weights and KV cache. Knows nothing of drafting or acceptance.
+
+A row is one sequence. Its KV holds `length(row)` positions; the root of the next tree is decided but not yet in the KV,
+so a step is `forward([(row, tree)])`, then `commit(row, kept_nodes)` with the root first among the kept nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from medusakit.models.spec import ModelSpec
+from medusakit.tree.topology import FloatArray, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a runtime can do on this model; the engine falls back where one is False.
+
+    weights      stored weight format: f32, int8, int4 (torch: its dtype)
+    exact        "bitwise-ties" (fp32) or "numerical-ties" (formats that quantise activations)
+    max_rows     rows that may be active at once
+    max_context  positions a row may hold, root and drafted nodes included
+    """
+
+    weights: str
+    exact: str
+    max_rows: int
+    max_context: int
+    trees: bool = True
+
+
+class Scores(Protocol):
+    """What one row's forward pass says about its n nodes. Lazy: nothing is copied or reduced before it is asked for.
+
+    Valid until the runtime's next `forward` or `prefill`; whoever keeps an array copies it.
+    """
+
+    @property
+    def num_nodes(self) -> int: ...
+
+    def argmax(self, node: int) -> int:
+        """Highest-scoring token id after `node`, lowest id on ties."""
+        ...
+
+    def logits(self, node: int) -> FloatArray:
+        """[V] float32, raw scores of the token after `node`. Read-only: processors copy."""
+        ...
+
+    def hidden(self, node: int) -> FloatArray:
+        """[d] float32, hidden state after the final norm at `node` (what the LM head reads)."""
+        ...
+
+
+@runtime_checkable
+class Runtime(Protocol):
+    """See the module's text. All methods raise RuntimeFailure (or ContextLengthError) with numbers in the message."""
+
+    @property
+    def spec(self) -> ModelSpec: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Active rows, by handle."""
+        ...
+
+    def add_row(self) -> int:
+        """A new empty row; the handle stays valid until `drop_row`."""
+        ...
+
+    def drop_row(self, row: int) -> None: ...
+
+    def length(self, row: int) -> int:
+        """Positions in the row's KV."""
+        ...
+
+    def prefill(self, row: int, ids: Sequence[int]) -> Scores:
+        """Append `ids` to the row; scores of the last position only (node 0). Long prompts run in chunks inside."""
+        ...
+
+    def forward(self, trees: Sequence[tuple[int, Tree]]) -> Sequence[Scores]:
+        """One pass over all trees (ragged sizes allowed). The KV of the nodes is provisional until `commit`."""
+        ...
+
+    def commit(self, row: int, nodes: Sequence[int]) -> None:
+        """Keep the KV of these nodes of the last tree (a path from the root, in order); the rest is forgotten."""
+        ...
+
+    def truncate(self, row: int, length: int) -> None:
+        """Forget positions from `length` on."""
+        ...
+
+    def hidden_states(self, row: int, ids: Sequence[int]) -> NDArray[np.float32]:
+        """Append `ids` to the row and return [len(ids), d] hidden states after the final norm (training, audits)."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,45 @@
+"""The seam `Acceptance`: which of a node's children are acceptable, and which token ends the path there.
+
+Pure functions of values. The walk over the tree (verify/walk.py) is shared by all rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from medusakit.runtimes.base import Scores
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A rule's answer at one node.
+
+    accepted  children (node indices) that may be walked to; at most one in the exact rules
+    pick      the token to emit if the path ends here (the bonus)
+    weight    log p of each accepted child, for choosing among equally long paths (typical); 0.0 in the exact rules
+    logprob   log p of `pick` under the request's own processed distribution, NaN where a rule did not compute it
+    """
+
+    accepted: tuple[int, ...]
+    pick: int
+    weight: tuple[float, ...] = ()
+    logprob: float = float("nan")
+
+
+class Acceptance(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def lossless(self) -> bool: ...
+
+    def decide(self, scores: Scores, node: int, children: Sequence[tuple[int, int]], history: Sequence[int]) -> Verdict:
+        """Judge one visited node.
+
+        children  (node index, token id) of the node's children
+        history   prompt + output + tokens of the path from the root to `node`, both included; its length is the absolute
+                  position of the token being decided
+        """
+        ...
