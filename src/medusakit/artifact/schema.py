@@ -39,7 +39,7 @@ class DrafterConfig(_Strict):
 
 
 class TreeNode(_Strict):
-    """A calibrated node: rank path and the share of root visits that accepted it (joint, not a product of marginals)."""
+    """A calibrated node: rank path and the share of root visits that accepted it (joint, not a product)."""
 
     path: tuple[int, ...]
     acceptance: float = Field(ge=0.0, le=1.0)

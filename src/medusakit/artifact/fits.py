@@ -1,0 +1,48 @@
+"""Do these heads belong to this model? Heads of another model would draft noise, slowly and silently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from medusakit.errors import ArtifactError, ArtifactMismatchError
+from medusakit.models.spec import WeightSource
+
+if TYPE_CHECKING:
+    from medusakit.artifact.io import Artifact
+
+
+def check_fits(artifact: Artifact, source: WeightSource, *, tokenizer_hash: str = "") -> None:
+    """Raises ArtifactMismatchError with both values if width, vocabulary, tokenizer or fingerprint differ.
+
+    tokenizer_hash  the loaded tokenizer's hash; "" leaves that comparison out (as does an artifact without one)
+    """
+    heads, model = artifact.manifest.backbone, source.spec
+    pairs: list[tuple[str, object, object]] = [
+        ("hidden size", heads.hidden_size, model.hidden_size),
+        ("vocabulary", heads.vocab_size, model.vocab_size),
+        ("tokenizer hash", heads.tokenizer_hash or tokenizer_hash, tokenizer_hash or heads.tokenizer_hash),
+        ("weights' fingerprint", heads.fingerprint, source.fingerprint),
+    ]
+    for what, expected, found in pairs:
+        if expected != found:
+            raise ArtifactMismatchError(
+                f"the heads in {artifact.path} do not fit this model: they expect {what} {expected} ({heads.name}), "
+                f"the model has {found} ({model.name})",
+                hint="medusa train all -m MODEL --out ./heads, or run without --heads")
+
+
+def check_tensors(artifact: Artifact, tensors: Mapping[str, NDArray[np.generic]],
+                  expected: Mapping[str, tuple[int, ...]]) -> None:
+    """The drafter's file must hold exactly the tensors that its family expects. Raises ArtifactError naming one."""
+    for name, shape in expected.items():
+        if name not in tensors:
+            raise ArtifactError(f"{artifact.path}: tensor {name} is missing from the drafter's file")
+        if tensors[name].shape != shape:
+            raise ArtifactError(f"{artifact.path}: tensor {name} has shape {list(tensors[name].shape)}, "
+                                f"the manifest asks for {list(shape)}")
+    if extra := sorted(tensors.keys() - expected.keys()):
+        raise ArtifactError(f"{artifact.path}: unexpected tensor {extra[0]} in the drafter's file")
