@@ -8,6 +8,7 @@ MedusaError
 │   └── TokenizerError
 ├── ArtifactError       exit 3   a heads folder: missing, broken
 │   └── ArtifactMismatchError    heads of another model
+├── DatasetError        exit 3   training data: missing, damaged, of another model, or not allowed
 ├── RuntimeFailure      exit 4   the machine: memory, disk, threads, a kernel
 │   └── ContextLengthError       a prompt that does not fit
 ├── CacheError          exit 4   MEDUSA_HOME cannot be read or written
@@ -75,6 +76,13 @@ class ArtifactMismatchError(ArtifactError):
     """Heads trained for another model: width, vocabulary or fingerprint differ."""
 
     code = "artifact_mismatch"
+
+
+class DatasetError(MedusaError):
+    """Training data that cannot be used: damaged shards, another model's states, a benchmark's prompt."""
+
+    code = "dataset"
+    exit_code = 3
 
 
 class RuntimeFailure(MedusaError):
