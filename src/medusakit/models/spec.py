@@ -1,6 +1,7 @@
 """What a model family looks like: the numbers a runtime needs to build a decoder, whatever file they came from.
 
-Tensor names are ours, the same for every source (shapes [out, in], rotary halves in the "neox" order: first half, second half):
+Tensor names are ours, the same for every source (shapes [out, in], rotary halves in the "neox" order: first half, then
+second half):
 
     embed                          [V, d]
     layers.{i}.attn_norm           [d]
@@ -34,7 +35,7 @@ class RopeSpec:
     """Rotary embedding. `dim` rotated dimensions of a head (partial rotary: dim < head_dim).
 
     scaling   how frequencies are stretched; its parameters stand beside it
-    factors   longrope: (short, long), each [dim / 2]; llama3 from GGUF: one precomputed divisor per frequency in `divisors`
+    factors   longrope: (short, long), each [dim / 2]; llama3 from GGUF: one divisor per frequency in `divisors`
     """
 
     theta: float
@@ -86,7 +87,7 @@ class StoredTensor:
 
     format  f32, f16, bf16, or a GGUF block type in lower case (q4_0, q4_1, q8_0, q4_k, ...)
     shape   logical shape, [out, in]
-    raw     the stored bytes: for plain formats an array of `shape` (bf16 as uint16), for block formats uint8 [out, row_bytes]
+    raw     the stored bytes: for plain formats an array of `shape` (bf16 as uint16), for blocks uint8 [out, row_bytes]
     """
 
     name: str

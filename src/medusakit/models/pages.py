@@ -1,0 +1,32 @@
+"""Keeps a memory map from filling the process: pages already handed out are given back to the kernel's cache."""
+
+from __future__ import annotations
+
+import mmap
+
+_BUDGET_BYTES = 64 << 20
+
+
+class PageBudget:
+    """Counts the bytes handed out of `data`; past the budget it drops the map's resident pages and starts over.
+
+    Dropping is always safe for a read-only file map: a page still in use is simply read again, usually from the page
+    cache. Without it, building a graph would hold the whole file resident beside the weights built from it.
+    """
+
+    def __init__(self, data: mmap.mmap, budget_bytes: int = _BUDGET_BYTES) -> None:
+        self._data = data
+        self._budget = budget_bytes
+        self._since = 0
+
+    def hand_out(self, num_bytes: int) -> None:
+        """Call before a view of `num_bytes` is made."""
+        if self._since and self._since + num_bytes > self._budget:
+            self.drop()
+        self._since += num_bytes
+
+    def drop(self) -> None:
+        """Release the resident pages now (where the system can)."""
+        self._since = 0
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._data.madvise(mmap.MADV_DONTNEED)
