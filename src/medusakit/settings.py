@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from medusakit.errors import UsageError
+
+MIN_TEMPERATURE = 1e-4
+MAX_SEED = 2**64 - 1
+ACCEPTANCE = ("exact", "typical")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +36,40 @@ class SamplingParams:
     acceptance: str = "exact"
     eps: float = 0.09
     delta: float = 0.3
+
+    def validate(self) -> None:
+        """Raises UsageError that names the first value out of range, and the range."""
+        _whole("max_tokens", self.max_tokens, 1)
+        if self.temperature != 0:
+            _number("temperature", self.temperature, MIN_TEMPERATURE, 100, also="0 (greedy), or ")
+        _whole("top_k", self.top_k, 0, note=" (0: off)")
+        _number("top_p", self.top_p, 0, 1, above=True)
+        _number("min_p", self.min_p, 0, 1)
+        _number("repetition_penalty", self.repetition_penalty, 0, 100, above=True)
+        _number("presence_penalty", self.presence_penalty, -2, 2)
+        _number("frequency_penalty", self.frequency_penalty, -2, 2)
+        for token_id, bias in self.logit_bias.items():
+            _whole("a token id of logit_bias", token_id, 0)
+            _number(f"logit_bias of token {token_id}", bias, -100, 100)
+        if self.seed is not None:
+            _whole("seed", self.seed, 0, MAX_SEED)
+        if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
+            raise UsageError(f"stop is {self.stop!r}; expected a tuple of non-empty strings", hint='stop=("\\n\\n",)')
+        if self.acceptance not in ACCEPTANCE:
+            raise UsageError(f"acceptance is {self.acceptance!r}; expected one of {', '.join(ACCEPTANCE)}")
+        _number("eps", self.eps, 0, 1, above=True)
+        _number("delta", self.delta, 0, 100, above=True)
+
+
+def _number(name: str, value: object, low: float, high: float, *, above: bool = False, also: str = "") -> None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or not low <= value <= high or (above and value == low):  # type: ignore[operator]
+        start = "above" if above else "from"
+        raise UsageError(f"{name} is {value!r}; expected {also}a number {start} {low:g} to {high:g}")
+
+
+def _whole(name: str, value: object, low: int, high: int | None = None, *, note: str = "") -> None:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or value < low or (high is not None and value > high):  # type: ignore[operator]
+        limit = f"{low} or more" if high is None else f"{low} to {high}"
+        raise UsageError(f"{name} is {value!r}; expected a whole number, {limit}{note}")

@@ -39,7 +39,7 @@ class Acceptance(Protocol):
         """Judge one visited node.
 
         children  (node index, token id) of the node's children
-        history   prompt + output + tokens of the path from the root to `node`, both included; its length is the absolute
-                  position of the token being decided
+        history   prompt + output + tokens of the path from the root to `node`, both included; its length is the
+                  absolute position of the token being decided
         """
         ...

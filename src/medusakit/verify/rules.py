@@ -1,0 +1,43 @@
+"""Which acceptance rule a request means."""
+
+from __future__ import annotations
+
+from medusakit.errors import UsageError
+from medusakit.settings import SamplingParams
+from medusakit.verify.base import Acceptance
+from medusakit.verify.greedy import GreedyRule
+from medusakit.verify.philox import Noise
+from medusakit.verify.processors import Adjustments, Filter
+from medusakit.verify.sample import SampleRule
+from medusakit.verify.typical import TypicalRule
+
+
+def make_rule(
+    params: SamplingParams,
+    *,
+    seed: int,
+    vocab_size: int,
+    num_prompt_tokens: int = 0,
+    choice: int = 0,
+    want_logprobs: bool = False,
+) -> Acceptance:
+    """The rule of one sequence; it may cache counts of that sequence, so it is not shared between sequences.
+
+    seed               of sampling, 0 .. 2**64 - 1 (the caller draws one where params.seed is None)
+    num_prompt_tokens  tokens of the history that presence and frequency penalties do not count
+    choice             index among the n answers of one request, so that they differ under one seed
+    want_logprobs      greedy computes log p of its picks only when asked; the other rules always do
+
+    At temperature 0 `typical` is greedy: its p is then one-hot. Raises UsageError naming a parameter out of range.
+    """
+    params.validate()
+    for token_id in params.logit_bias:
+        if not 0 <= token_id < vocab_size:
+            raise UsageError(f"logit_bias has token id {token_id}; this model's ids are 0 to {vocab_size - 1}")
+    adjustments = Adjustments.of(params, vocab_size, num_prompt_tokens)
+    if params.temperature == 0:
+        return GreedyRule(adjustments, want_logprobs)
+    kept = Filter(params.temperature, params.top_k, params.top_p, params.min_p)
+    if params.acceptance == "typical":
+        return TypicalRule(kept, params.eps, params.delta, adjustments)
+    return SampleRule(Noise(seed, choice), kept, adjustments)
