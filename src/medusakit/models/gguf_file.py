@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from medusakit.errors import ModelError, UnsupportedModelError
 from medusakit.models.dequant import FORMATS, PLAIN, row_bytes
-from medusakit.models.pages import PageBudget
+from medusakit.models.pages import PageBudget, map_file
 from medusakit.models.spec import StoredTensor
 
 Value = bool | int | float | str | list[str] | NDArray[np.generic]
@@ -61,7 +61,7 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._map = _map_file(path)
+        self._map = map_file(path)
         self._pages = PageBudget(self._map)
         cursor = _Cursor(self._map, path)
         num_tensors, num_keys = _header(cursor)
@@ -80,16 +80,6 @@ class GgufFile:
             dtype, shape = _BYTES, (*info.shape[:-1], row_bytes(info.format, info.shape[-1]))
         raw = np.frombuffer(self._map, dtype, info.num_bytes // dtype.itemsize, info.offset).reshape(shape)
         return StoredTensor(name, info.format, info.shape, raw)
-
-
-def _map_file(path: Path) -> mmap.mmap:
-    try:
-        with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except ValueError:
-        raise ModelError(f"{path} is empty, not a GGUF file", hint="download the file again") from None
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 class _Cursor:

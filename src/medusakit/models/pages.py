@@ -1,10 +1,24 @@
-"""Keeps a memory map from filling the process: pages already handed out are given back to the kernel's cache."""
+"""Memory maps of weight files, kept from filling the process: used pages go back to the kernel's cache."""
 
 from __future__ import annotations
 
 import mmap
+from pathlib import Path
+
+from medusakit.errors import ModelError
 
 _BUDGET_BYTES = 64 << 20
+
+
+def map_file(path: Path) -> mmap.mmap:
+    """The whole file, read-only. Raises ModelError where it cannot be read or is empty."""
+    try:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except ValueError:
+        raise ModelError(f"{path} is empty", hint="download the file again") from None
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 class PageBudget:

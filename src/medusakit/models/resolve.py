@@ -25,11 +25,16 @@ def resolve(name: str, *, offline: bool = False) -> ResolvedModel:
     path = Path(name).expanduser()
     if path.is_file():
         return ResolvedModel(name, path, "gguf")
+    if (path / "config.json").is_file():
+        return ResolvedModel(name, path, "hf")
     raise ModelError(f"no model {name!r}")
 
 
 def open_weights(resolved: ResolvedModel) -> WeightSource:
     """Open the files. Raises ModelError where they are not a whole, supported model."""
     from medusakit.models.gguf import GgufSource
+    from medusakit.models.hf import HfSource
 
+    if resolved.kind == "hf":
+        return HfSource(resolved.path)
     return GgufSource(resolved.path)
