@@ -74,7 +74,7 @@ class Config:
     budget: int | None = _setting(
         None, "speculation", "nodes of a step, root included; measured if unset", low=1, high=256, artifact=True
     )
-    tree: str = _setting("auto", "speculation", "auto (calibrated), chain:D, dense:DxB, or a tree.json", artifact=True)
+    tree: str = _setting("auto", "speculation", "auto (calibrated), or a dense tree DxB, e.g. 2x3", artifact=True)
 
     highlight: str = _setting(
         "auto", "terminal", "which tokens to mark in the answer", choices=("auto", "accepted", "step", "none")

@@ -1,0 +1,107 @@
+"""What a command gets: the settings of this call with their origins, the console, and the loaded model."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from medusakit.cli.group import FLAGS_KEY
+from medusakit.cli.ui import Ui
+from medusakit.config import Config, Resolved, config_path, resolve
+
+if TYPE_CHECKING:
+    from medusakit.llm import LLM
+    from medusakit.settings import SamplingParams
+
+
+class App:
+    """One call of the command line. flags: setting name -> value as typed."""
+
+    def __init__(
+        self, flags: Mapping[str, Any], *, quiet: bool, config_file: Path | None, env: Mapping[str, str]
+    ) -> None:
+        self.flags = flags
+        self.env = env
+        self.given_file = config_file
+        self.ui = Ui(quiet=quiet)
+
+    @property
+    def config_file(self) -> Path | None:
+        """The file that is read: --config, MEDUSA_CONFIG (both must exist), or the user's own if it is there."""
+        if self.given_file is not None:
+            return self.given_file
+        path = config_path(self.env)
+        return path if self.env.get("MEDUSA_CONFIG") or path.exists() else None
+
+    @cached_property
+    def resolved(self) -> Resolved:
+        first = resolve(self.flags, env=self.env, file=self.config_file)
+        manifest = Path(first.config.heads).expanduser() / "medusa.json"
+        if not manifest.is_file():
+            return first
+        recommended = _recommended(manifest)
+        return resolve(
+            self.flags, env=self.env, file=self.config_file, artifact=recommended, artifact_path=str(manifest)
+        )
+
+    @property
+    def config(self) -> Config:
+        return self.resolved.config
+
+    def load(self) -> LLM:
+        """The model and heads that the settings name, with a spinner while they load."""
+        from medusakit.llm import LLM
+
+        config = self.config
+        with self.ui.status(f"loading {config.model}"):
+            return LLM.load(
+                config.model,
+                heads=config.heads,
+                weights=config.weights,
+                drafter=config.drafter,
+                tree=config.tree,
+                budget=config.budget,
+                threads=config.threads,
+                max_context=config.max_context,
+            )
+
+    def sampling(self) -> SamplingParams:
+        """The request parameters that the settings name."""
+        from medusakit.settings import SamplingParams
+
+        config = self.config
+        return SamplingParams(
+            max_tokens=config.max_tokens,
+            temperature=config.temperature,
+            top_k=config.top_k,
+            top_p=config.top_p,
+            min_p=config.min_p,
+            repetition_penalty=config.repetition_penalty,
+            presence_penalty=config.presence_penalty,
+            frequency_penalty=config.frequency_penalty,
+            seed=config.seed,
+            stop=config.stop,
+            acceptance=config.accept,
+        )
+
+
+def _recommended(manifest: Path) -> dict[str, Any]:
+    """Settings that an artifact's recipe recommends. A broken manifest says so when it is loaded, not here."""
+    try:
+        recipe = json.loads(manifest.read_text(encoding="utf-8"))["provenance"]["recipe"]
+        return dict(recipe.get("defaults", {}))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def current_app() -> App:
+    """The `App` of the running command."""
+    meta = click.get_current_context().meta
+    flags = meta.get(FLAGS_KEY, {})
+    return App(flags, quiet="medusakit.quiet" in meta, config_file=meta.get("medusakit.config_file"), env=os.environ)

@@ -1,0 +1,72 @@
+"""Flags made from `config.KEYS`, and the --json option."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from medusakit.cli.group import FLAGS_KEY, Decorated
+from medusakit.config import KEYS, Key
+
+MODEL = ("model", "heads", "weights", "drafter", "threads", "max_context")
+SAMPLING = (
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "stop",
+    "system",
+)
+SPECULATION = ("accept", "budget", "tree")
+_METAVARS = {"int": "N", "float": "X", "str": "TEXT", "list": "TEXT"}
+
+
+def settings(*names: str) -> Callable[[Decorated], Decorated]:
+    """Options for these settings. Their values reach the command through `App.config`, not as arguments."""
+
+    def add(command: Decorated) -> Decorated:
+        for name in reversed(names):
+            command = _option(KEYS[name])(command)
+        return command
+
+    return add
+
+
+def json_option(command: Decorated) -> Decorated:
+    """--json FILE, passed to the command as `json_file` (`-` is stdout)."""
+    return click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is stdout.")(command)
+
+
+def _option(key: Key) -> Callable[[Decorated], Decorated]:
+    shared: dict[str, Any] = {"expose_value": False, "callback": _keep, "default": None, "help": _help(key)}
+    flag = key.flag
+    if key.kind == "bool":
+        return click.option(f"{flag}/--no-{flag.removeprefix('--')}", key.name, **shared)
+    kind = click.Choice(key.setting.choices) if key.setting.choices else click.STRING
+    names = sorted((flag, *key.setting.flags), key=len)
+    return click.option(*names, key.name, type=kind, metavar=_metavar(key), multiple=key.kind == "list", **shared)
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value is not None and value != ():
+        assert parameter.name is not None
+        context.meta.setdefault(FLAGS_KEY, {})[parameter.name] = value
+
+
+def _metavar(key: Key) -> str | None:
+    return None if key.setting.choices else _METAVARS[key.kind]
+
+
+def _help(key: Key) -> str:
+    text = key.setting.help[0].upper() + key.setting.help[1:]
+    default = key.default
+    if default is None or default == () or key.kind == "bool":
+        return f"{text}."
+    return f"{text}. [{default}]"

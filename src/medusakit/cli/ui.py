@@ -1,0 +1,128 @@
+"""The one console and theme. Answers and tables go to stdout, notes, warnings, progress and errors to stderr.
+
+NO_COLOR, a pipe instead of a terminal, and --quiet are respected here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medusakit.errors import CacheError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.progress import Progress
+
+    from medusakit.cli.theme import ThemedConsole
+
+# What a terminal would obey instead of showing: C0 controls but newline and tab, DEL, and the C1 controls.
+_CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+
+
+class Ui:
+    """Where a command speaks."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+
+    @cached_property
+    def out(self) -> ThemedConsole:
+        return _console(stderr=False)
+
+    @cached_property
+    def err(self) -> ThemedConsole:
+        return _console(stderr=True)
+
+    @property
+    def coloured(self) -> bool:
+        """True where marks on single tokens can be seen: stdout is a terminal (underline works without colour)."""
+        return self.out.is_terminal
+
+    def piece(self, text: str, style: str | None = None) -> None:
+        """A part of an answer, at once. A pipe gets the text as it is; a terminal gets no control characters."""
+        if sys.stdout.isatty():
+            shown = text.translate(_CONTROLS)
+            text = self.out.paint(shown, style) if style else shown
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def line(self, text: str = "", style: str | None = None) -> None:
+        """A line of the result."""
+        self.out.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    def show(self, renderable: RenderableType) -> None:
+        """A table or a panel of the result."""
+        self.out.print(renderable)
+
+    def note(self, text: str) -> None:
+        """A dim line beside the result."""
+        if not self.quiet:
+            self.err.print(text, style="note", markup=False, highlight=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        self.err.print(f"warning: {text}", style="warning", markup=False, highlight=False, soft_wrap=True)
+
+    def error(self, message: str, hint: str | None = None) -> None:
+        self.err.print("error: ", style="error", end="")
+        self.err.print(message, markup=False, highlight=False, soft_wrap=True)
+        if hint:
+            self.err.print(f"  try: {hint}", markup=False, highlight=False, soft_wrap=True)
+
+    def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, text: int = 1) -> None:
+        """A table; the first `text` columns are left-aligned words, the others right-aligned numbers."""
+        from rich.table import Table
+
+        table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="head")
+        for place, column in enumerate(columns):
+            table.add_column(column, justify="left" if place < text else "right", overflow="fold")
+        for row in rows:
+            table.add_row(*(str(cell) for cell in row))
+        self.show(table)
+
+    @contextmanager
+    def status(self, text: str) -> Iterator[None]:
+        """A spinner on a terminal while something takes its time; nothing in a pipe."""
+        if self.quiet or not self.err.is_terminal:
+            yield
+            return
+        with self.err.status(text, spinner="dots"):
+            yield
+
+    def progress(self, *, unit: str = "") -> Progress:
+        """A bar with count, rate and remaining time, on stderr; silent in a pipe or with --quiet."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn(f"{unit} {{task.fields[rate]}}"),
+            TimeRemainingColumn(compact=True),
+            console=self.err,
+            disable=self.quiet or not self.err.is_terminal,
+        )
+
+
+def write_json(ui: Ui, json_file: str, document: Mapping[str, Any] | Sequence[Any]) -> None:
+    """One JSON document to a file, or to stdout for `-`. Raises CacheError if the file cannot be written."""
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n"
+    if json_file == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(json_file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CacheError(f"cannot write {json_file}: {error.strerror}", hint="--json -   writes to stdout") from None
+    ui.note(f"wrote {json_file}")
+
+
+def _console(*, stderr: bool) -> ThemedConsole:
+    from medusakit.cli.theme import ThemedConsole
+
+    return ThemedConsole(stderr=stderr)

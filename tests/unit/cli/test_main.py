@@ -1,0 +1,109 @@
+"""Errors, exit codes, help: what holds for every command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+
+from cli_fakes import FakeLLM, Invoke
+from medusakit.cli.group import LazyGroup
+from medusakit.cli.main import COMMANDS, cli
+from medusakit.errors import (
+    ArtifactMismatchError,
+    ContextLengthError,
+    MedusaError,
+    ModelError,
+    UsageError,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("bad flag", hint="medusa --help"), 2),
+        (ModelError("no such model", hint="medusa models list"), 3),
+        (ArtifactMismatchError("heads do not fit", hint="medusa run --no-speculation"), 3),
+        (ContextLengthError("too long", hint="a shorter prompt"), 4),
+        (MemoryError(), 4),
+        (OSError(28, "No space left on device", "/cache/x"), 4),
+        (ZeroDivisionError("a bug"), 4),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_code_and_no_traceback(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    def fail(self: object) -> None:
+        raise error
+
+    monkeypatch.setattr("medusakit.cli.app.App.load", fail)
+    outcome = invoke("run", "x")
+    assert outcome.code == code
+    assert "Traceback" not in outcome.err
+    if isinstance(error, MedusaError):
+        assert outcome.err == f"error: {error.message}\n  try: {error.hint}\n"
+    elif code == 4:
+        assert outcome.err.startswith("error: ") and "\n  try: " in outcome.err
+
+
+@pytest.mark.parametrize("words", [("--debug", "run", "x"), ("run", "x", "--debug")])
+def test_debug_shows_the_traceback(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+    def fail(self: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("medusakit.cli.app.App.load", fail)
+    outcome = invoke(*words)
+    assert outcome.code == 4
+    assert "Traceback" in outcome.err and "ZeroDivisionError" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("run", "x", "--no-such-flag"), "try: medusa run --help"),
+        (("run", "x", "--temperature", "hot"), "--temperature: 'hot' is not a number"),
+        (("run", "x", "--weights", "fp16"), "fp16"),
+        (("config", "shw"), "try: medusa config --help"),
+        (("run", "x", "--config", "/no/such/file.toml"), "/no/such/file.toml"),
+    ],
+)
+def test_usage_errors_say_what_would_work(invoke: Invoke, llm: FakeLLM, words: tuple[str, ...], part: str) -> None:
+    outcome = invoke(*words)
+    assert outcome.code == 2
+    assert part in outcome.err
+    assert outcome.err.startswith("error: ")
+
+
+def test_help_table_agrees_with_the_commands() -> None:
+    """The table is written by hand so that help imports nothing: every entry must load and be documented."""
+    assert isinstance(cli, LazyGroup)
+    context = click.Context(cli)
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None and command.name == name
+        assert command.help
+
+
+def test_every_command_has_help(invoke: Invoke) -> None:
+    for name in COMMANDS:
+        outcome = invoke(name, "--help")
+        assert outcome.code == 0
+        assert outcome.out.startswith(f"Usage: medusa {name}")
+
+
+def test_version(invoke: Invoke) -> None:
+    assert invoke("--version").out.startswith("medusa, version ")
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    """`medusa config show | head -1`, with a reader that leaves at once."""
+    script = "import sys; from medusakit.cli.main import main; sys.exit(main(['config', 'show']))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
