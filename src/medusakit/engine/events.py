@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -27,12 +27,16 @@ class TokenEvent:
     step: int
     logprob: float
 
+    def with_text(self, text: str) -> TokenEvent:
+        return replace(self, text=text)
+
 
 @dataclass(slots=True)
 class GenerationStats:
     """Counts and times of one generation. tau = tokens after the first / steps (ALGORITHMS, bench protocol)."""
 
     num_prompt_tokens: int = 0
+    num_reused_tokens: int = 0
     num_tokens: int = 0
     num_steps: int = 0
     num_nodes: int = 0

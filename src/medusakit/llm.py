@@ -1,0 +1,216 @@
+"""The Python face: load a model with its heads, generate, stream, chat.
+
+>>> from medusakit import LLM                                   # doctest: +SKIP
+>>> llm = LLM.load("smollm2")                                   # doctest: +SKIP
+>>> for event in llm.stream("Explain a B-tree in two sentences"):
+...     print(event.text, end="")                               # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+
+from medusakit.engine.controller import Controller, PlainController
+from medusakit.engine.engine import Engine, KeptRow
+from medusakit.engine.events import GenerationResult, TokenEvent
+from medusakit.engine.loading import Loaded, load_parts
+from medusakit.engine.session import Session
+from medusakit.errors import UsageError
+from medusakit.runtimes.base import Runtime
+from medusakit.settings import SamplingParams
+from medusakit.text.chat import chat_ids
+from medusakit.text.tokenizer import Tokenizer
+
+Message = Mapping[str, str]
+Prompt = str | Sequence[Message]
+GREEDY = SamplingParams()
+
+
+class Stream(Iterator[TokenEvent]):
+    """Events of one generation, as they come. `result` sums up what has been emitted so far; leaving early is fine."""
+
+    def __init__(self, engine: Engine, session: Session) -> None:
+        self._engine = engine
+        self._session = session
+        self._events = engine.run(session)
+        self._open = True
+
+    def __next__(self) -> TokenEvent:
+        try:
+            return next(self._events)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the generation and give its row back."""
+        if self._open:
+            self._open = False
+            self._engine.finish(self._session)
+
+    @property
+    def result(self) -> GenerationResult:
+        return self._session.result()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class LLM:
+    """A loaded model with (or without) heads. One thread at a time; rows of several streams advance together."""
+
+    def __init__(self, parts: Loaded) -> None:
+        self.parts = parts
+        self.engine = Engine(parts.runtime, parts.tokenizer, parts.controller)
+        self._plain = Engine(parts.runtime, parts.tokenizer, PlainController())
+
+    @classmethod
+    def load(
+        cls,
+        model: str = "smollm2",
+        *,
+        heads: str = "auto",
+        weights: str = "auto",
+        drafter: str | None = None,
+        tree: str = "auto",
+        budget: int | None = None,
+        threads: int | None = None,
+        max_context: int | None = None,
+        max_rows: int = 1,
+    ) -> LLM:
+        """Load a model and the heads that fit it.
+
+        model    alias, path, .gguf, Hugging Face folder or hub id
+        heads    "auto" (packaged, or beside the model), "none", or an artifact folder
+        weights  "auto" (follows the file), f32, int8, int4
+        drafter  which packaged family, where several fit (default: the one that measured best)
+        tree     "auto" (calibrated), or a dense tree as DxB, e.g. "2x3"
+        budget   rows of a verify pass, root included; None takes it from measured T(n) and the calibrated tree
+        Raises ModelError, ArtifactError, RuntimeFailure; each says what would work.
+        """
+        return cls(
+            load_parts(
+                model,
+                heads=heads,
+                weights=weights,
+                drafter=drafter,
+                tree=tree,
+                budget=budget,
+                threads=threads,
+                max_context=max_context,
+                max_rows=max_rows,
+            )
+        )
+
+    @property
+    def runtime(self) -> Runtime:
+        return self.parts.runtime
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.parts.tokenizer
+
+    @property
+    def controller(self) -> Controller:
+        return self.parts.controller
+
+    def encode(self, prompt: Prompt, *, raw: bool = False) -> list[int]:
+        """Prompt ids: text becomes one user message in the model's chat template; `raw` takes it as it is."""
+        if isinstance(prompt, str):
+            if not prompt.strip():
+                raise UsageError("the prompt is empty", hint='medusa run "Explain a B-tree in two sentences"')
+            if raw or self.tokenizer.chat_template is None:
+                return self.tokenizer.encode(prompt, add_special=True)
+            prompt = [{"role": "user", "content": prompt}]
+        return chat_ids(self.tokenizer, prompt)
+
+    def stream(
+        self, prompt: Prompt, params: SamplingParams = GREEDY, *, speculation: bool = True, raw: bool = False
+    ) -> Stream:
+        """Start a generation. The first event is decided when this returns (prefill is done)."""
+        return self.stream_ids(self.encode(prompt, raw=raw), params, speculation=speculation)
+
+    def stream_ids(
+        self, ids: Sequence[int], params: SamplingParams = GREEDY, *, speculation: bool = True
+    ) -> Stream:
+        """Like `stream`, from token ids."""
+        engine = self.engine if speculation else self._plain
+        return Stream(engine, engine.start(ids, params))
+
+    def generate(
+        self, prompt: Prompt, params: SamplingParams = GREEDY, *, speculation: bool = True, raw: bool = False
+    ) -> GenerationResult:
+        """The whole answer."""
+        with self.stream(prompt, params, speculation=speculation, raw=raw) as stream:
+            for _ in stream:
+                pass
+            return stream.result
+
+    def chat(self, system: str | None = None, params: SamplingParams = GREEDY) -> Chat:
+        """A conversation that keeps the KV of its earlier turns."""
+        return Chat(self, system, params)
+
+    def close(self) -> None:
+        self.parts.runtime.close()
+
+
+class Chat:
+    """Turns of one conversation. Of each turn, only what the KV does not hold yet is prefilled."""
+
+    def __init__(self, llm: LLM, system: str | None, params: SamplingParams) -> None:
+        self._llm = llm
+        self._system = system
+        self.params = params
+        self.messages: list[dict[str, str]] = []
+        self._kept: KeptRow | None = None
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the conversation."""
+        self.messages = [{"role": "system", "content": self._system}] if self._system else []
+        self._release()
+
+    def send(self, text: str, *, speculation: bool = True) -> ChatTurn:
+        """Ask; iterate the turn for its events. The answer joins the history when the turn ends or is closed."""
+        if not text.strip():
+            raise UsageError("the message is empty", hint="type a question, or /exit to leave")
+        self.messages.append({"role": "user", "content": text})
+        engine = self._llm.engine if speculation else self._llm._plain
+        kept, self._kept = self._kept, None
+        try:
+            session = engine.start(chat_ids(self._llm.tokenizer, self.messages), self.params, kept)
+        except BaseException:
+            self.messages.pop()
+            raise
+        return ChatTurn(self, engine, session)
+
+    def close(self) -> None:
+        self._release()
+
+    def _ended(self, engine: Engine, session: Session) -> None:
+        self._kept = engine.keep(session)
+        self.messages.append({"role": "assistant", "content": session.result().text})
+
+    def _release(self) -> None:
+        if self._kept is not None:
+            self._llm.engine.release(self._kept)
+            self._kept = None
+
+
+class ChatTurn(Stream):
+    """One answer of a chat."""
+
+    def __init__(self, chat: Chat, engine: Engine, session: Session) -> None:
+        super().__init__(engine, session)
+        self._chat = chat
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._chat._ended(self._engine, self._session)
