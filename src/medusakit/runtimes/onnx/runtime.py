@@ -1,0 +1,182 @@
+"""The CPU runtime: `load_onnx` opens a model, `OnnxRuntime` runs trees over its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+import numpy as np
+
+from medusakit.errors import ContextLengthError, RuntimeFailure
+from medusakit.models.spec import ModelSpec, WeightSource
+from medusakit.runtimes.base import Capabilities
+from medusakit.runtimes.onnx.embedding import EmbeddingTable
+from medusakit.runtimes.onnx.kv import KvCache
+from medusakit.runtimes.onnx.passes import PassRunner, Segment
+from medusakit.runtimes.onnx.scores import OnnxScores
+from medusakit.tree.topology import FloatArray, Tree
+
+_CHUNK = 256  # prompt positions a pass: attention scores of a chunk stay in some tens of megabytes
+
+
+class OnnxRuntime:
+    """A `Runtime` on ONNX Runtime's CPU kernels. Row handles map to slots 0 .. active - 1 of the KV cache."""
+
+    def __init__(self, session: Any, source: WeightSource, capabilities: Capabilities) -> None:
+        spec = source.spec
+        self._spec, self._capabilities = spec, capabilities
+        self._embedding = EmbeddingTable(source)
+        self._kv = KvCache(spec.num_layers, spec.num_kv_heads, spec.head_dim)
+        self._passes = PassRunner(session, spec, self._kv, capabilities.max_context)
+        self._slots: dict[int, int] = {}
+        self._lengths: list[int] = []
+        self._pending: dict[int, Tree] = {}
+        self._next_handle = 0
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self._spec
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        return tuple(self._slots)
+
+    def add_row(self) -> int:
+        if len(self._lengths) >= self._capabilities.max_rows:
+            raise RuntimeFailure(f"all {self._capabilities.max_rows} rows are in use", hint="load with a larger max_rows")
+        row = self._next_handle
+        self._next_handle += 1
+        self._slots[row] = len(self._lengths)
+        self._lengths.append(0)
+        return row
+
+    def drop_row(self, row: int) -> None:
+        """The last slot's row moves into the hole, so that active rows stay a prefix of the batch."""
+        hole = self._slot(row)
+        last = len(self._lengths) - 1
+        if hole != last:
+            moved = next(handle for handle, slot in self._slots.items() if slot == last)
+            self._kv.copy_slot(last, hole, self._held(moved))
+            self._lengths[hole] = self._lengths[last]
+            self._slots[moved] = hole
+        self._lengths.pop()
+        del self._slots[row]
+        self._pending.pop(row, None)
+
+    def length(self, row: int) -> int:
+        return self._lengths[self._slot(row)]
+
+    def prefill(self, row: int, ids: Sequence[int]) -> OnnxScores:
+        hidden, logits = self._append(row, ids, all_hidden=False)[-1]
+        return OnnxScores(logits, hidden)
+
+    def hidden_states(self, row: int, ids: Sequence[int]) -> FloatArray:
+        return np.concatenate([hidden for hidden, _ in self._append(row, ids, all_hidden=True)])
+
+    def forward(self, trees: Sequence[tuple[int, Tree]]) -> list[OnnxScores]:
+        segments = [self._segment(row, tree) for row, tree in trees]
+        slots = [segment.slot for segment in segments]
+        if len(set(slots)) != len(slots) or not slots:
+            raise RuntimeFailure(f"forward takes each row once, got rows {[row for row, _ in trees]}")
+        self._reserve(segments)
+        nodes = [np.arange(segment.num_nodes) for segment in segments]
+        ends = np.cumsum([segment.num_nodes for segment in segments]).tolist()
+        hidden, logits = self._passes.run(segments, self._lengths, hidden=nodes, logits=np.arange(ends[-1]))
+        self._pending.update(trees)
+        return [OnnxScores(logits[start:end], hidden[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+
+    def commit(self, row: int, nodes: Sequence[int]) -> None:
+        slot = self._slot(row)
+        tree = self._pending.pop(row, None)
+        if tree is None:
+            raise RuntimeFailure(f"row {row} has no forward pass to commit")
+        parents = [-1, *nodes][: len(nodes)]
+        if any(not 0 <= node < tree.num_nodes or tree.topology.parents[node] != parent
+               for node, parent in zip(nodes, parents, strict=True)):
+            raise RuntimeFailure(f"nodes {list(nodes)} are not a path from the root of a tree of {tree.num_nodes} nodes")
+        length = self._lengths[slot]
+        self._kv.move(slot, length + np.asarray(nodes, dtype=np.int64), length)
+        self._lengths[slot] = length + len(nodes)
+
+    def truncate(self, row: int, length: int) -> None:
+        slot = self._slot(row)
+        if not 0 <= length <= self._lengths[slot]:
+            raise RuntimeFailure(f"row {row} has {self._lengths[slot]} positions, so it cannot be cut to {length}")
+        self._lengths[slot] = length
+        self._pending.pop(row, None)
+
+    def close(self) -> None:
+        """Give back the memory; the runtime is of no use afterwards."""
+        del self._passes, self._kv
+        self._slots.clear()
+
+    def _append(self, row: int, ids: Sequence[int], *, all_hidden: bool) -> list[tuple[FloatArray, FloatArray]]:
+        """Run `ids` in chunks; per chunk (hidden states of all positions or of the last, logits of the last)."""
+        slot = self._slot(row)
+        if not len(ids):
+            raise RuntimeFailure("nothing to run: the prompt has no tokens")
+        self._check_context(self._lengths[slot] + len(ids))
+        self._pending.pop(row, None)
+        embeds = self._embedding.rows(np.asarray(ids, dtype=np.int64))
+        results = []
+        for start in range(0, len(ids), _CHUNK):
+            segment = Segment(slot, self._lengths[slot], embeds[start : start + _CHUNK], None)
+            n = segment.num_nodes
+            self._reserve([segment])
+            wanted = np.arange(n) if all_hidden else np.array([n - 1])
+            hidden, logits = self._passes.run([segment], self._lengths, hidden=[wanted], logits=np.array([len(wanted) - 1]))
+            self._lengths[slot] += n
+            results.append((hidden.copy() if all_hidden else hidden, logits))
+        return results
+
+    def _segment(self, row: int, tree: Tree) -> Segment:
+        slot = self._slot(row)
+        self._check_context(self._lengths[slot] + tree.topology.max_depth + 1)
+        return Segment(slot, self._lengths[slot], self._embedding.rows(tree.tokens), tree.topology)
+
+    def _reserve(self, segments: Sequence[Segment]) -> None:
+        """Room for the padded pass in every row; KV memory grows when the longest row needs it."""
+        padded = max(segment.num_nodes for segment in segments)
+        held = [self._held(row) for row in sorted(self._slots, key=self._slots.__getitem__)]
+        if self._kv.grow(self._capabilities.max_rows, max(self._lengths) + padded, held):
+            self._passes.kv_moved()
+
+    def _held(self, row: int) -> int:
+        """Positions of the row with something in them, provisional ones included."""
+        pending = self._pending.get(row)
+        return self.length(row) + (pending.num_nodes if pending else 0)
+
+    def _check_context(self, positions: int) -> None:
+        limit = self._capabilities.max_context
+        if positions > limit:
+            raise ContextLengthError(f"{positions} positions are needed, but the context holds {limit}",
+                                     hint=f"a prompt and answer of at most {limit} tokens together")
+
+    def _slot(self, row: int) -> int:
+        if row not in self._slots:
+            raise RuntimeFailure(f"row {row} is not active; active rows: {sorted(self._slots)}")
+        return self._slots[row]
+
+
+def load_onnx(source: WeightSource, *, weights: str = "auto", threads: int | None = None, max_rows: int = 1,
+              max_context: int | None = None, cache_dir: Path | None = None) -> OnnxRuntime:
+    """Open a model on the CPU. The graph is built on first use and kept in `cache_dir`.
+
+    weights      f32, int8, int4, or auto: what the file stores
+    threads      cores to use; None: all that the process may use
+    max_context  positions a row may hold; None: the model's own limit
+    """
+    from medusakit.runtimes.onnx.cache import cached_graph
+    from medusakit.runtimes.onnx.session import make_session
+
+    chosen = "f32"
+    graph = cached_graph(source, chosen, cache_dir)
+    session = make_session(graph, threads=threads)
+    limit = max_context or source.spec.context_length
+    return OnnxRuntime(session, source, Capabilities(chosen, "bitwise-ties", max_rows, limit))
