@@ -1,14 +1,14 @@
-"""What came before a node: `PathHistory`, a sequence plus the tokens of a path, and `TokenCounts` over it."""
+"""What came before a node: `PathHistory`, a sequence plus the tokens of a path; `TokenCounts`, what occurs in it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-CountArray = NDArray[np.int32]
+from medusakit.tree.topology import FloatArray, IntArray
 
 
 class PathHistory(Sequence[int]):
@@ -43,38 +43,53 @@ class PathHistory(Sequence[int]):
         return self.base[offset] if offset < split else self.tail[offset - split]
 
 
-class TokenCounts:
-    """How often each token occurs in one sequence, kept up to date as the sequence grows.
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Tokens that occur in a sequence.
 
-    A step costs the tokens it added, not the length of the history. The cache is only a cache: another list, a shorter
-    one, or one that ends otherwise is counted afresh. Serves one sequence; not shared between threads.
+    ids     [m] int64, distinct, ascending: every token of prompt and output
+    output  [m] float32, how often each occurs in the output alone
     """
 
-    def __init__(self, vocab_size: int, num_prompt_tokens: int) -> None:
+    ids: IntArray
+    output: FloatArray
+
+    def plus(self, token_ids: Sequence[int], num_prompt: int) -> Counts:
+        """With more tokens, of which the first `num_prompt` still belong to the prompt."""
+        weights = np.ones(len(token_ids), dtype=np.float32)
+        weights[:num_prompt] = 0
+        ids, slots = np.unique(
+            np.concatenate([self.ids, np.asarray(token_ids, dtype=np.int64)]), return_inverse=True
+        )
+        output = np.bincount(slots, np.concatenate([self.output, weights]), minlength=len(ids))
+        return Counts(ids, output.astype(np.float32))
+
+
+NONE_SEEN = Counts(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))
+
+
+class TokenCounts:
+    """The `Counts` of one sequence, kept up to date as it grows: a step costs the tokens it added, not all of them.
+
+    The cache is only a cache: another list, a shorter one, or one that ends otherwise is counted afresh.
+    """
+
+    def __init__(self, num_prompt_tokens: int) -> None:
         self._num_prompt_tokens = num_prompt_tokens
-        self._total = np.zeros(vocab_size, dtype=np.int32)
-        self._output = np.zeros(vocab_size, dtype=np.int32)
         self._base: Sequence[int] = ()
         self._num_absorbed = 0
         self._last = -1
+        self._counts = NONE_SEEN
 
-    def at(self, history: Sequence[int]) -> tuple[CountArray, CountArray]:
-        """(counts in prompt and output, counts in the output alone), each [V]; read-only for the caller."""
+    def at(self, history: Sequence[int]) -> Counts:
         base, tail = (history.base, history.tail) if isinstance(history, PathHistory) else (history, ())
         self._catch_up(base)
-        if not tail:
-            return self._total, self._output
-        total, output = self._total.copy(), self._output.copy()
-        np.add.at(total, list(tail), 1)
-        np.add.at(output, list(tail[max(0, self._num_prompt_tokens - len(base)) :]), 1)
-        return total, output
+        return self._counts.plus(tail, max(0, self._num_prompt_tokens - len(base))) if tail else self._counts
 
     def _catch_up(self, base: Sequence[int]) -> None:
         seen = self._num_absorbed
         if base is not self._base or len(base) < seen or (seen and base[seen - 1] != self._last):
-            self._total[:] = self._output[:] = seen = 0
+            seen, self._counts = 0, NONE_SEEN
         if len(base) > seen:
-            new = list(base[seen:])
-            np.add.at(self._total, new, 1)
-            np.add.at(self._output, new[max(0, self._num_prompt_tokens - seen) :], 1)
+            self._counts = self._counts.plus(base[seen:], max(0, self._num_prompt_tokens - seen))
         self._base, self._num_absorbed, self._last = base, len(base), base[-1] if base else -1

@@ -25,37 +25,36 @@ from medusakit.settings import SamplingParams
 from medusakit.tree.topology import FloatArray, IntArray
 from medusakit.verify.history import TokenCounts
 
-# Cuts below the best score at which top-k and top-p look for their survivors before they sort anything.
-CUTS = (-2.0, -4.0, -8.0, -16.0)
+# Top-p looks for its survivors this far below the best score first, so that it sorts few ids.
+CUTS = (-1.0, -1.5, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0, -16.0, -24.0, -32.0)
 
 
 class Adjustments:
-    """Penalties and bias of one sequence. Holds token counts, so one instance serves one sequence."""
+    """Penalties and bias of one sequence. Caches token counts, so one instance serves one sequence."""
 
-    def __init__(self, params: SamplingParams, vocab_size: int, num_prompt_tokens: int) -> None:
+    def __init__(self, params: SamplingParams, num_prompt_tokens: int) -> None:
         self._repetition = np.float32(params.repetition_penalty)
         self._presence = np.float32(params.presence_penalty)
         self._frequency = np.float32(params.frequency_penalty)
         self._bias_ids = np.array(list(params.logit_bias), dtype=np.int64)
         self._bias = np.array(list(params.logit_bias.values()), dtype=np.float32)
-        self._counts = TokenCounts(vocab_size, num_prompt_tokens) if _penalises(params) else None
+        self._counts = TokenCounts(num_prompt_tokens) if _penalises(params) else None
 
     @classmethod
-    def of(cls, params: SamplingParams, vocab_size: int, num_prompt_tokens: int) -> Adjustments | None:
+    def of(cls, params: SamplingParams, num_prompt_tokens: int) -> Adjustments | None:
         """None where the request leaves the logits as they are."""
         if not _penalises(params) and not params.logit_bias:
             return None
-        return cls(params, vocab_size, num_prompt_tokens)
+        return cls(params, num_prompt_tokens)
 
     def apply(self, logits: FloatArray, history: Sequence[int]) -> FloatArray:
         """A fresh [V] float32 array: the logits after `history` with penalties and bias."""
-        adjusted = logits.astype(np.float32)
+        adjusted = np.array(logits, dtype=np.float32)
         if self._counts is not None:
-            total, output = self._counts.at(history)
-            if self._repetition != 1:
-                weighed = np.where(adjusted > 0, adjusted / self._repetition, adjusted * self._repetition)
-                adjusted = np.where(total > 0, weighed, adjusted)
-            adjusted -= self._presence * (output > 0) + self._frequency * output.astype(np.float32)
+            seen = self._counts.at(history)
+            raw = adjusted[seen.ids]
+            weighed = np.where(raw > 0, raw / self._repetition, raw * self._repetition)
+            adjusted[seen.ids] = weighed - self._presence * (seen.output > 0) - self._frequency * seen.output
         adjusted[self._bias_ids] += self._bias
         return adjusted
 
@@ -116,27 +115,25 @@ class Filter:
 
 
 def _top_k(kept: Survivors, k: int) -> Survivors:
-    if k >= len(kept.z):
-        return kept
-    for cut in CUTS:
-        above = np.flatnonzero(kept.z >= cut)
-        if len(above) >= k:
-            kept = kept.where(above)
-            break
+    sample = np.sort(kept.z[::64])[::-1]  # a guess of where the k-th value lies, so that few ids are partitioned
+    above = np.flatnonzero(kept.z >= sample[min(k // 32 + 8, len(sample) - 1)])
+    if len(above) >= k:
+        kept = kept.where(above)
     kth = np.partition(kept.z, len(kept.z) - k)[len(kept.z) - k]
     return kept.where(np.flatnonzero(kept.z >= kth))
 
 
 def _top_p(kept: Survivors, top_p: float) -> Survivors:
     weights = np.exp(kept.z)
-    wanted = top_p * weights.sum(dtype=np.float64)
-    above = np.arange(len(kept.z))
+    wanted = top_p * float(weights.sum(dtype=np.float64))
     for cut in CUTS:
-        candidates = np.flatnonzero(kept.z >= cut)
-        if weights[candidates].sum(dtype=np.float64) >= wanted:
-            above = candidates
+        above = np.flatnonzero(kept.z >= cut)
+        if weights[above].sum(dtype=np.float64) >= wanted:
+            kept, weights = kept.where(above), weights[above]
             break
-    order = above[np.argsort(-kept.z[above], kind="stable")]
-    mass = np.cumsum(weights[order], dtype=np.float64)
-    num_kept = int(np.searchsorted(mass, wanted)) + 1
-    return kept.where(np.sort(order[:num_kept]))
+    descending = np.sort(weights)[::-1]
+    num_kept = min(int(np.searchsorted(np.cumsum(descending, dtype=np.float64), wanted)) + 1, len(weights))
+    edge = descending[num_kept - 1]
+    keep = weights > edge
+    keep[np.flatnonzero(weights == edge)[: num_kept - np.count_nonzero(keep)]] = True
+    return kept.where(np.flatnonzero(keep))

@@ -34,7 +34,7 @@ def make_rule(
     for token_id in params.logit_bias:
         if not 0 <= token_id < vocab_size:
             raise UsageError(f"logit_bias has token id {token_id}; this model's ids are 0 to {vocab_size - 1}")
-    adjustments = Adjustments.of(params, vocab_size, num_prompt_tokens)
+    adjustments = Adjustments.of(params, num_prompt_tokens)
     if params.temperature == 0:
         return GreedyRule(adjustments, want_logprobs)
     kept = Filter(params.temperature, params.top_k, params.top_p, params.min_p)

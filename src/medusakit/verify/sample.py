@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from medusakit.runtimes.base import Scores
-from medusakit.tree.topology import FloatArray, IntArray
+from medusakit.tree.topology import FloatArray
 from medusakit.verify.base import Verdict
 from medusakit.verify.greedy import carrying
-from medusakit.verify.philox import MASK, Noise, Words
+from medusakit.verify.philox import HalfWords, Noise
 from medusakit.verify.processors import Adjustments, Filter, Survivors
 
-TINY = np.float32(2.0**-34)
+BELOW_ONE = 1 - 2.0**-53
 SLACK = np.float32(1 - 1e-4)  # far above the rounding of the float32 bounds, far below what would add candidates
 
 
@@ -49,25 +49,25 @@ class SampleRule:
 def draw(survivors: Survivors, weights: FloatArray, noise: Noise, position: int) -> int:
     """Index among the survivors of the draw at `position`; weights [m] = exp(z).
 
-    log p - log(-log u) is largest where p / -log u is, and -log u >= 1 - u, so p / (1 - u), cheap in float32, bounds it
-    from above. Logarithms and the lower half of u are taken only for the few ids whose bound reaches the best.
+    log p - log(-log u) is largest where p / -log u is. From 16 bits of u come bounds of it, cheap in float32:
+    k <= 65536 (1 - u) < k + 1 and 1 - u <= -log u. Logarithms and the other 48 bits are only taken for the few ids
+    whose upper bound reaches the best lower bound, so the result is that of the full rule.
     """
     if len(weights) == 1:
         return 0
     ids = survivors.ids
-    words = noise.all_words(position, len(weights)) if ids is None else noise.words(position, ids)
-    bounds = weights / ((MASK - words).astype(np.float32) + TINY)  # in units of 2**32
-    lead = int(bounds.argmax())
-    most = -np.log1p(-min((MASK - int(words[lead]) + 1) * 2.0**-32, 1 - 2.0**-53))  # -log u of the lead is at most this
-    close = np.flatnonzero(bounds >= weights[lead] / np.float32(most * 2.0**32) * SLACK)
+    upper = noise.upper_all(position, len(weights)) if ids is None else noise.upper(position, ids)
+    gaps = (~upper).astype(np.float32)  # k
+    lead = int((weights / (gaps + 1)).argmax())
+    most = -np.log1p(-min((float(gaps[lead]) + 1) / 65536, BELOW_ONE))  # -log u of the lead is at most this
+    close = np.flatnonzero(weights >= gaps * (weights[lead] / np.float32(most * 65536) * SLACK))
     if len(close) == 1:
-        return lead
-    gumbels = _gumbels(words[close], noise, position, close if ids is None else ids[close])
+        return int(close[0])
+    gumbels = _gumbels(upper[close], noise.lower(position, close if ids is None else ids[close]))
     return int(close[(survivors.z[close] + gumbels).argmax()])
 
 
-def _gumbels(words: Words, noise: Noise, position: int, ids: IntArray) -> NDArray[np.float64]:
-    """-log(-log u) [m], with 64 random bits in u. Through 1 - u, which keeps its precision where u is near 1."""
-    low = noise.words(position, ids, level=1).astype(np.float64)
-    complement = ((MASK - words).astype(np.float64) + (2.0**32 - 0.5 - low) * 2.0**-32) * 2.0**-32
-    return -np.log(-np.log1p(-np.minimum(complement, 1 - 2.0**-53)))
+def _gumbels(upper: HalfWords, lower: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """-log(-log u) [m] of u's 64 bits. Through 1 - u, which keeps its precision where u is near 1."""
+    complement = ((~upper).astype(np.float64) + (2.0**48 - 0.5 - lower) * 2.0**-48) / 65536
+    return -np.log(-np.log1p(-np.minimum(complement, BELOW_ONE)))

@@ -26,25 +26,42 @@ def test_arrays_equal_integers():
     assert np.array_equal(together, alone)
 
 
-def test_words_of_some_ids_are_those_of_all():
+def test_upper_bits_of_some_ids_are_those_of_all():
     noise = Noise(seed=2**40 + 5, choice=2)
-    everything = noise.all_words(77, 1003)
+    everything = noise.upper_all(77, 1003)
+    assert everything.shape == (1003,)
     for count in (1, FEW, FEW + 1, 200):
         ids = np.sort(np.random.default_rng(count).choice(1003, count, replace=False))
-        assert np.array_equal(noise.words(77, ids), everything[ids])
+        assert np.array_equal(noise.upper(77, ids), everything[ids])
+        assert noise.lower(77, ids).tolist() == [noise.lower(77, ids[i : i + 1])[0] for i in range(count)]
+
+
+def test_bits_are_the_documented_words():
+    seed, choice, position, token_id = 2**40 + 5, 2, 77, 8 * 3 + 5
+    key = (5, choice)
+    shared = philox4x32((position, 3, 2**8, 0), key)
+    own = philox4x32((position, token_id, 2**8, 1), key)
+    noise = Noise(seed, choice)
+    assert noise.upper(position, np.array([token_id])).tolist() == [shared[2] >> 16]
+    assert noise.lower(position, np.array([token_id])).tolist() == [own[0] * 2**16 + own[1] % 2**16]
 
 
 def test_every_part_of_key_and_counter_matters():
-    base = Noise(1, 0).all_words(5, 64)
+    base = Noise(1, 0).upper_all(5, 4096)
     others = [Noise(2, 0), Noise(1 + 2**32, 0), Noise(1, 1)]
-    assert all((noise.all_words(5, 64) != base).all() for noise in others)
-    assert (Noise(1, 0).all_words(6, 64) != base).all()
-    assert (Noise(1, 0).words(5, np.arange(64), level=1) != base).all()
-    assert len(set(base.tolist())) == 64
+    assert all((noise.upper_all(5, 4096) != base).mean() > 0.99 for noise in others)
+    assert (Noise(1, 0).upper_all(6, 4096) != base).mean() > 0.99
 
 
-def test_words_are_uniform():
-    words = np.concatenate([Noise(3).all_words(position, 4096) for position in range(25)]) / 2.0**32
-    counts = np.histogram(words, bins=64, range=(0, 1))[0]
-    expected = len(words) / 64
-    assert ((counts - expected) ** 2 / expected).sum() < 120  # 63 degrees of freedom: p about 2e-5
+def chi_square(uniforms, bins):
+    counts = np.histogram(uniforms, bins=bins, range=(0, 1))[0]
+    expected = len(uniforms) / bins
+    return ((counts - expected) ** 2 / expected).sum()
+
+
+def test_bits_are_uniform():
+    upper = np.concatenate([Noise(3).upper_all(position, 4096) for position in range(25)]) / 2.0**16
+    lower = np.concatenate([Noise(3).lower(position, np.arange(100)) for position in range(25)]) / 2.0**48
+    assert chi_square(upper, 64) < 120  # 63 degrees of freedom: p about 2e-5
+    assert chi_square(lower, 64) < 120
+    assert abs(np.corrcoef(upper[:-1], upper[1:])[0, 1]) < 0.02
