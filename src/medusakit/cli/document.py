@@ -15,7 +15,19 @@ from medusakit.engine.events import GenerationResult, GenerationStats, TokenEven
 if TYPE_CHECKING:
     from medusakit.llm import LLM
 
-PACKAGES = ("medusakit", "onnxruntime", "numpy", "tokenizers", "onnx", "gguf", "torch", "transformers")
+PACKAGES = (
+    "medusakit",
+    "onnxruntime",
+    "numpy",
+    "tokenizers",
+    "jinja2",
+    "onnx",
+    "gguf",
+    "safetensors",
+    "pydantic",
+    "torch",
+    "transformers",
+)
 
 
 def generation(result: GenerationResult) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import NoReturn
 from rich.console import COLOR_SYSTEMS, Console
 from rich.theme import Theme
 
+PIPE_WIDTH = 160  # tables in a pipe or a file: nobody's window decides where they break
 THEME = Theme(
     {
         "accepted": "green underline",
@@ -25,6 +26,8 @@ THEME = Theme(
 class ThemedConsole(Console):
     def __init__(self, *, stderr: bool) -> None:
         super().__init__(stderr=stderr, theme=THEME, highlight=False)
+        if not self.is_terminal:
+            self.width = PIPE_WIDTH
 
     def on_broken_pipe(self) -> NoReturn:
         """rich would exit with 1; `main` decides instead."""
