@@ -18,7 +18,6 @@ FORBIDDEN = {
     "a package host": re.compile(
         "|".join(("pypi" + r"\.org", "python" + "hosted", "extra-" + "index-url", "find-" + "links"))
     ),
-    "a setting of one package client": re.compile("PIP_" + "[A-Z]"),
 }
 
 

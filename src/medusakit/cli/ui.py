@@ -17,7 +17,7 @@ from medusakit.errors import CacheError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.progress import Progress
+    from rich.progress import Progress, ProgressColumn, TaskID
 
     from medusakit.cli.theme import ThemedConsole
 
@@ -94,19 +94,20 @@ class Ui:
         with self.err.status(text, spinner="dots"):
             yield
 
-    def progress(self, *, unit: str = "") -> Progress:
-        """A bar with count, rate and remaining time, on stderr; silent in a pipe or with --quiet."""
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    @contextmanager
+    def byte_progress(self, text: str) -> Iterator[tuple[Progress, TaskID]]:
+        """A bar of bytes with rate and remaining time, on stderr; silent in a pipe or with --quiet."""
+        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-        return Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn(f"{unit} {{task.fields[rate]}}"),
-            TimeRemainingColumn(compact=True),
-            console=self.err,
-            disable=self.quiet or not self.err.is_terminal,
-        )
+        columns = (BarColumn(24), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(compact=True))
+        with self._bar(TextColumn("{task.description}"), *columns) as bar:
+            yield bar, bar.add_task(text, total=None)
+
+    def _bar(self, *columns: ProgressColumn) -> Progress:
+        from rich.progress import Progress
+
+        silent = self.quiet or not self.err.is_terminal
+        return Progress(*columns, console=self.err, disable=silent, transient=True)
 
 
 def write_json(ui: Ui, json_file: str, document: Mapping[str, Any] | Sequence[Any]) -> None:
