@@ -1,7 +1,7 @@
 """The seam `Drafter`: guesses some tokens ahead of the root. Knows nothing of acceptance or of the KV cache.
 
-Index convention (Medusa, eq. 1, 0-based here): with h_t the hidden state at the last accepted position t and the root the
-token at t + 1, depth d of a draft (d = 1, 2, ...) is the token at t + 1 + d, i.e. head d - 1.
+Index convention (Medusa, eq. 1, 0-based here): with h_t the hidden state at the last accepted position t and the root
+the token at t + 1, depth d of a draft (d = 1, 2, ...) is the token at t + 1 + d, i.e. head d - 1.
 """
 
 from __future__ import annotations
@@ -10,22 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from medusakit.tree.topology import Draft, FloatArray, Topology
+from medusakit.tree.topology import Beam, Draft, FloatArray, Shape
 
-
-@dataclass(frozen=True, slots=True)
-class Beam:
-    """Grow freely: at depth d keep the widths[d - 1] most probable nodes by path probability (dynamic trees).
-
-    branching: children looked at under one parent.
-    """
-
-    widths: tuple[int, ...]
-    branching: int = 8
-
-
-# What a policy asks the drafter to grow: exactly these rank paths, or a beam.
-Shape = Topology | Beam
+__all__ = ["Beam", "DraftState", "Drafter", "Shape"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The shape of a token tree and its values: `Topology`, `Tree`, `Draft`.
+"""The shape of a token tree and its values: `Topology`, `Tree`, `Draft`, and what a drafter may be asked for: `Shape`.
 
 Knows nothing of models, drafters or acceptance. Node 0 is the root (the token already decided); every node comes after
 its parent; a node's depth is its distance from the root and its position is `length + depth`.
@@ -50,8 +50,7 @@ class Topology:
             depths.append(depths[parent] + 1)
             own_ranks.append(seen.get(parent, 0))
             seen[parent] = seen.get(parent, 0) + 1
-        as_int = lambda values: np.asarray(values, dtype=np.int64)  # noqa: E731
-        return cls(as_int(parents), as_int(depths), as_int(own_ranks if ranks is None else ranks))
+        return cls(_ints(parents), _ints(depths), _ints(own_ranks if ranks is None else ranks))
 
     @classmethod
     def from_rank_paths(cls, paths: Iterable[RankPath]) -> Topology:
@@ -130,8 +129,13 @@ class Topology:
 
     def prefix(self, num_nodes: int) -> Topology:
         """The first `num_nodes` nodes, which are a tree again because parents come first."""
-        return self if num_nodes >= self.num_nodes else Topology(
-            self.parents[:num_nodes], self.depths[:num_nodes], self.ranks[:num_nodes])
+        if num_nodes >= self.num_nodes:
+            return self
+        return Topology(self.parents[:num_nodes], self.depths[:num_nodes], self.ranks[:num_nodes])
+
+
+def _ints(values: Sequence[int]) -> IntArray:
+    return np.array(values, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,5 +174,19 @@ class Draft:
                 total[node] += total[parent]
         return total
 
+
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """Grow freely: at depth d keep the widths[d - 1] most probable nodes by path probability (dynamic trees).
+
+    branching: children looked at under one parent.
+    """
+
+    widths: tuple[int, ...]
+    branching: int = 8
+
+
+# What a policy asks a drafter to grow: exactly these nodes, or a beam.
+Shape = Topology | Beam
 
 PLAIN = Topology.chain(0)

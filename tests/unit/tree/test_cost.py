@@ -1,0 +1,75 @@
+"""T(n) tables and the budget they lead to."""
+
+import numpy as np
+import pytest
+
+from medusakit.tree.cost import StepCost, best_budget, budgets, predicted_speedup
+
+STAIRS = StepCost.single({1: 10.0, 2: 12.0, 4: 12.0, 8: 13.0, 16: 26.0})
+
+
+@pytest.mark.parametrize(
+    ("num_nodes", "seconds"),
+    [(1, 10), (2, 12), (3, 12), (4, 12), (5, 13), (8, 13), (9, 26), (16, 26), (17, 26 + 13 / 8), (32, 52)],
+)
+def test_sizes_between_measured_ones_cost_the_dearer_neighbour(num_nodes, seconds):
+    assert STAIRS.seconds(num_nodes) == pytest.approx(seconds)
+
+
+def test_a_cheaper_larger_size_is_not_trusted_for_the_sizes_below_it():
+    assert StepCost.single({1: 1.0, 5: 4.0, 8: 3.0}).seconds(6) == 4.0
+
+
+def test_one_measured_size_extrapolates_in_proportion():
+    assert StepCost.single({4: 2.0}).seconds(8) == 4.0
+
+
+def test_context_buckets():
+    cost = StepCost({256: {1: 1.0}, 1024: {1: 2.0}})
+    assert [cost.seconds(1, context) for context in (None, 0, 256, 257, 1024, 9000)] == [1, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("tables", [{}, {256: {}}])
+def test_an_empty_table_is_refused(tables):
+    with pytest.raises(ValueError, match="at least one"):
+        StepCost(tables)
+
+
+def test_best_budget_looks_behind_a_step_of_the_stairs():
+    gains = [0.5, 0.01, 0.3, 0.2, 0.1, 0.1, 0.1]
+    best = best_budget(gains, STAIRS, draft_s=1.0, other_s=0.0)
+    assert best.num_nodes == 8
+    assert best.tau == pytest.approx(2.31)
+    assert best.step_s == pytest.approx(14.0)
+    assert best.speedup == pytest.approx(2.31 / 1.4)
+
+
+def test_plain_wins_where_drafts_do_not_pay_and_pays_no_draft():
+    best = best_budget([0.05, 0.01], STAIRS, draft_s=2.0, other_s=0.5)
+    assert (best.num_nodes, best.tau, best.step_s, best.speedup) == (1, 1.0, 10.5, 1.0)
+
+
+def test_ties_take_the_smaller_budget():
+    flat = StepCost.single({1: 1.0, 3: 1.0})
+    assert best_budget([0.5, 0.0], flat, 0.0, 0.0).num_nodes == 2
+
+
+def test_limits():
+    gains = np.full(20, 0.3)
+    assert best_budget(gains, STAIRS, 0.0, 0.0, max_nodes=4).num_nodes <= 4
+    assert best_budget([], STAIRS, 1.0, 0.0).num_nodes == 1
+    assert [budget.num_nodes for budget in budgets(gains, STAIRS, 0.0, 0.0)] == list(range(1, 22))
+
+
+def test_best_budget_equals_a_direct_search():
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        gains = np.sort(random.random(12))[::-1] * random.random()
+        cost = StepCost.single({n: float(random.random() + n / 8) for n in range(1, 14)})
+        rates = [1 / (cost.seconds(1) + 0.1)]
+        rates += [(1 + gains[: n - 1].sum()) / (cost.seconds(n) + 0.2 + 0.1) for n in range(2, 14)]
+        assert best_budget(gains, cost, 0.2, 0.1).num_nodes == int(np.argmax(rates)) + 1
+
+
+def test_predicted_speedup_is_the_formula():
+    assert predicted_speedup(2.4, 8, STAIRS, 1.5, 0.5) == pytest.approx(2.4 / ((13 + 1.5 + 0.5) / 10))
