@@ -54,23 +54,6 @@ def to_f32(tensor: StoredTensor) -> NDArray[np.float32]:
     return out
 
 
-def check_finite(tensor: StoredTensor) -> None:
-    """Raise ModelError, naming the tensor and the first bad position, where a value is NaN or infinite."""
-    columns = tensor.shape[-1]
-    for start, rows in _row_slices(tensor):
-        # a sum is NaN or infinite if any value is: one read pass, no array of booleans in the usual case
-        with np.errstate(over="ignore", invalid="ignore"):
-            suspicious = not np.isfinite(rows.sum(dtype=np.float64))
-        if suspicious and not (finite := np.isfinite(rows)).all():
-            first = int(np.argmin(finite.reshape(-1)))
-            where = np.unravel_index(start * columns + first, tensor.shape)
-            value = rows.reshape(-1)[first]
-            raise ModelError(
-                f"tensor {tensor.name!r} holds {value} at {[int(i) for i in where]}: every weight must be finite",
-                hint="download or convert the model again",
-            )
-
-
 def _row_slices(tensor: StoredTensor) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """(first row, float32 rows) over the tensor seen as [rows, last dimension]."""
     if tensor.format not in FORMATS:
@@ -94,6 +77,6 @@ def _rows_f32(format: str, rows: NDArray[np.generic]) -> NDArray[np.float32]:
     from gguf import GGMLQuantizationType  # late: the package costs 0.2 s, plain formats need none of it
     from gguf.quants import dequantize
 
-    with np.errstate(over="ignore", invalid="ignore"):  # a scale that is not finite is check_finite's to report
+    with np.errstate(over="ignore", invalid="ignore"):  # a bad scale is finite.py's to report
         values = dequantize(np.ascontiguousarray(rows), GGMLQuantizationType[format.upper()])
     return cast(NDArray[np.float32], values)

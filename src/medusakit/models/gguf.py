@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from medusakit.models.fingerprint import fingerprint_files
+from medusakit.models.finite import check_finite
 from medusakit.models.gguf_file import GgufFile
 from medusakit.models.gguf_spec import spec_from_gguf
 from medusakit.models.layout import check_tensors, locate, split_name
@@ -92,8 +93,10 @@ class GgufSource:
         return self._places.keys()
 
     def tensor(self, name: str) -> StoredTensor:
+        """One tensor. Raises ModelError where a weight is NaN or infinite."""
         place = self._places[name]
         tensor = place.take(self._file.tensor(place.stored), name)
+        check_finite(tensor)
         if split_name(name)[1] in ("q", "k") and self._spec.family in ("llama", "mistral"):
             return replace(tensor, raw=_neox_rows(tensor.raw, self._spec.head_dim))
         return tensor

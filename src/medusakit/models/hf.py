@@ -13,6 +13,7 @@ import numpy as np
 from medusakit.errors import ModelError
 from medusakit.models.dequant import to_f32
 from medusakit.models.fingerprint import fingerprint_files
+from medusakit.models.finite import check_finite
 from medusakit.models.hf_spec import spec_from_config, text_config
 from medusakit.models.layout import check_tensors, locate, split_name
 from medusakit.models.safetensors_file import SafetensorsFile
@@ -54,7 +55,7 @@ class HfSource:
         self.path = path
         config, nested = text_config(_read_json(path / "config.json"), path)
         self._spec = spec_from_config(config, path)
-        self._files = [SafetensorsFile(file) for file in _weight_files(path)]
+        self._files = [SafetensorsFile(file) for file in weight_files(path)]
         self._homes = {name: file for file in self._files for name in file.entries}
         self._places = locate(self._spec, _scheme(self._spec, self._homes))
         check_tensors(
@@ -82,8 +83,10 @@ class HfSource:
         return self._places.keys()
 
     def tensor(self, name: str) -> StoredTensor:
+        """One tensor. Raises ModelError where a weight is NaN or infinite."""
         place = self._places[name]
         tensor = place.take(self._homes[place.stored].tensor(place.stored), name)
+        check_finite(tensor)
         if self._spec.family == "gemma3" and "norm" in split_name(name)[1]:
             # gemma multiplies by 1 + w; ours are ready to multiply
             return StoredTensor(name, "f32", tensor.shape, to_f32(tensor) + np.float32(1.0))
@@ -102,7 +105,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _weight_files(path: Path) -> list[Path]:
+def weight_files(path: Path) -> list[Path]:
     """The safetensors files, each checked to exist. An index goes before a single file, as in transformers."""
     if (path / _INDEX).is_file():
         shards = _read_json(path / _INDEX).get("weight_map")
