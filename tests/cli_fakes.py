@@ -90,6 +90,11 @@ class FakeLLM:
     press: Callable[[], None] | None = None
     calls: list[dict[str, Any]] = field(default_factory=list)
     chats: list[FakeChat] = field(default_factory=list)
+    cost: Any = None
+
+    @property
+    def parts(self) -> Any:
+        return SimpleNamespace(cost=self.cost, artifact=None, budget=None, runtime=self.runtime)
 
     @property
     def runtime(self) -> Any:

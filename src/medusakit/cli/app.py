@@ -60,7 +60,7 @@ class App:
 
         config = self.config
         with self.ui.status(f"loading {config.model}"):
-            return LLM.load(
+            llm = LLM.load(
                 config.model,
                 heads=config.heads,
                 weights=config.weights,
@@ -70,6 +70,9 @@ class App:
                 threads=config.threads,
                 max_context=config.max_context,
             )
+        if config.speculation:
+            self.ui.advise(*plain_reason(config, llm))
+        return llm
 
     def sampling(self) -> SamplingParams:
         """The request parameters that the settings name."""
@@ -89,6 +92,17 @@ class App:
             stop=config.stop,
             acceptance=config.accept,
         )
+
+
+def plain_reason(config: Config, llm: LLM) -> tuple[str, str]:
+    """Why decoding will be plain although nobody asked for that, and what would change it; two empty texts if not."""
+    parts = llm.parts
+    if parts.artifact is None and config.heads != "none":
+        return f"no heads fit {config.model}: decoding is plain", f"medusa train all -m {config.model} --out ./heads"
+    if parts.budget is not None and parts.budget.num_nodes == 1:
+        message = f"speculation is off: no tree pays with {parts.runtime.capabilities.weights} weights on this machine"
+        return message, "--budget 8   speculates all the same; medusa tree show   says what was expected"
+    return "", ""
 
 
 def _recommended(manifest: Path) -> dict[str, Any]:

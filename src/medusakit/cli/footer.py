@@ -28,8 +28,10 @@ def footer(
 
 
 def answer_footer(llm: LLM, result: GenerationResult) -> str:
-    """The footer of an answer that `llm` just gave."""
-    return footer(result, plain_tokens_per_s=None, memory_bytes=peak_memory_bytes())
+    """The footer of an answer that `llm` just gave; plain decoding's speed is the one measured when it was loaded."""
+    cost = llm.parts.cost
+    plain = None if cost is None else 1.0 / cost.seconds(1)
+    return footer(result, plain_tokens_per_s=plain, memory_bytes=peak_memory_bytes())
 
 
 def depth_shares(stats: GenerationStats) -> list[float]:

@@ -68,6 +68,11 @@ class Ui:
     def warn(self, text: str) -> None:
         self.err.print(f"warning: {text}", style="warning", markup=False, highlight=False, soft_wrap=True)
 
+    def advise(self, message: str, hint: str) -> None:
+        """A warning with what would help; nothing for an empty message."""
+        if message:
+            self.warn(f"{message}\n  try: {hint}")
+
     def error(self, message: str, hint: str | None = None) -> None:
         self.err.print("error: ", style="error", end="")
         self.err.print(message, markup=False, highlight=False, soft_wrap=True)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cli_fakes import FakeLLM, Invoke
+from medusakit.tree.cost import StepCost
 
 ANSWER = "one two three four five six seven"
 
@@ -26,6 +27,13 @@ def test_answer_on_stdout_and_one_line_of_figures_on_stderr(invoke: Invoke, llm:
 
 def test_no_plain_figure_without_a_measurement(invoke: Invoke, llm: FakeLLM) -> None:
     assert "plain" not in invoke("run", "hello").err
+
+
+def test_plain_figure_is_the_one_measured_at_load(invoke: Invoke, llm: FakeLLM) -> None:
+    llm.cost = StepCost.single({1: 0.125})
+    assert "12.0 tok/s (plain 8.0 · 1.50x)" in invoke("run", "hello").err
+    assert "plain" in invoke("run", "hello", "--no-speculation").err
+    assert "x)" not in invoke("run", "hello", "--no-speculation").err
 
 
 def test_quiet_leaves_only_the_answer(invoke: Invoke, llm: FakeLLM) -> None:
