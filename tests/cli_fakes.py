@@ -108,6 +108,14 @@ class FakeLLM:
         events = scripted_events(self.answer)[: params.max_tokens]
         return FakeStream(events, speculation, params.acceptance == "exact", self.press)
 
+    def generate(
+        self, prompt: Any, params: SamplingParams = GREEDY, *, speculation: bool = True, raw: bool = False
+    ) -> GenerationResult:
+        stream = self.stream(prompt, params, speculation=speculation, raw=raw)
+        for _ in stream:
+            pass
+        return stream.result
+
     def chat(self, system: str | None = None, params: SamplingParams = GREEDY) -> FakeChat:
         self.chats.append(FakeChat(self, params))
         return self.chats[-1]

@@ -18,6 +18,7 @@ from medusakit.errors import MedusaError, UsageError
 COMMANDS = {
     "run": ("medusakit.cli.run:run", 'Answer one prompt (the default: medusa "...").'),
     "chat": ("medusakit.cli.chat:chat", "Talk over several turns."),
+    "compare": ("medusakit.cli.compare:compare", "Plain and Medusa on the same prompts, side by side."),
     "models": ("medusakit.cli.models:models", "List, fetch, show and remove models."),
     "doctor": ("medusakit.cli.doctor:doctor", "Check the machine, the cache, the model and its heads."),
     "config": ("medusakit.cli.config:config", "Show settings and where each came from."),

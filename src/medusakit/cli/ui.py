@@ -44,10 +44,15 @@ class Ui:
         """True where marks on single tokens can be seen: stdout is a terminal (underline works without colour)."""
         return self.out.is_terminal
 
+    @staticmethod
+    def safe(text: str) -> str:
+        """The text without characters that a terminal would obey."""
+        return text.translate(_CONTROLS)
+
     def piece(self, text: str, style: str | None = None) -> None:
         """A part of an answer, at once. A pipe gets the text as it is; a terminal gets no control characters."""
         if sys.stdout.isatty():
-            shown = text.translate(_CONTROLS)
+            shown = self.safe(text)
             text = self.out.paint(shown, style) if style else shown
         sys.stdout.write(text)
         sys.stdout.flush()
