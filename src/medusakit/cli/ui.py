@@ -113,6 +113,13 @@ class Ui:
         with self._bar(TextColumn("{task.description}"), *columns) as bar:
             yield bar, bar.add_task(text, total=None)
 
+    def stage_bar(self) -> Progress:
+        """A bar whose text comes with every update: amount, pace, note."""
+        from rich.progress import BarColumn, TextColumn
+
+        fields = ("{task.fields[amount]}", "{task.fields[pace]}", "{task.fields[note]}")
+        return self._bar(TextColumn("{task.description:<10}"), BarColumn(24), *(TextColumn(field) for field in fields))
+
     def _bar(self, *columns: ProgressColumn) -> Progress:
         from rich.progress import Progress
 
