@@ -63,11 +63,11 @@ def draw(survivors: Survivors, weights: FloatArray, noise: Noise, position: int)
     close = np.flatnonzero(weights >= gaps * (weights[lead] / np.float32(most * 65536) * SLACK))
     if len(close) == 1:
         return int(close[0])
-    gumbels = _gumbels(upper[close], noise.lower(position, close if ids is None else ids[close]))
-    return int(close[(survivors.z[close] + gumbels).argmax()])
+    noises = gumbels(upper[close], noise.lower(position, close if ids is None else ids[close]))
+    return int(close[(survivors.z[close] + noises).argmax()])
 
 
-def _gumbels(upper: HalfWords, lower: NDArray[np.uint64]) -> NDArray[np.float64]:
+def gumbels(upper: HalfWords, lower: NDArray[np.uint64]) -> NDArray[np.float64]:
     """-log(-log u) [m] of u's 64 bits. Through 1 - u, which keeps its precision where u is near 1."""
     complement = ((~upper).astype(np.float64) + (2.0**48 - 0.5 - lower) * 2.0**-48) / 65536
     return -np.log(-np.log1p(-np.minimum(complement, BELOW_ONE)))
