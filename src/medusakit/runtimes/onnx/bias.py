@@ -1,7 +1,7 @@
 """Attention bias of one pass: 0 where a node may look, very negative elsewhere.
 
-The attention kernel masks causally by index in the KV buffer, and every node comes after its parent, so the bias only closes
-the nodes that are no ancestors, and the positions that have left a sliding window (by position, not by index).
+The attention kernel masks causally by index in the KV buffer, and every node comes after its parent, so the bias only
+closes the nodes that are no ancestors, and the positions that have left a sliding window (by position, not by index).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CLOSED = np.float32(-1e9)  # finite, so that no row of a softmax can become NaN;
 
 
 def write_bias(out: FloatArray, length: int, topology: Topology, window: int) -> None:
-    """Fill out [n or more, t]: rows are the tree's nodes, columns positions 0 .. length - 1, then the nodes themselves."""
+    """Fill out [n or more, c]: a row a node; columns are positions 0 .. length - 1, then the nodes themselves."""
     n = topology.num_nodes
     out[:] = 0
     block = out[:n, length : length + n]

@@ -1,14 +1,14 @@
 """The decoder graph of a model: about nine nodes a layer, attention in place on the KV buffers.
 
-Inputs (b rows, n nodes, t positions with the nodes in them, h and l row selections):
-    embeds         [b, n, d]      token embeddings, scaled
+Inputs (b rows of n nodes, t = b * n; c positions with the nodes in them; h and l row selections):
+    embeds         [t, d]         token embeddings, scaled
     position_ids   [b, n]         int64, length + depth
-    seqlens_k      [b]            int32, t of the row - 1
+    seqlens_k      [b]            int32, positions of the row with its nodes, less 1
     query_seqlens  [b]            int32, nodes of the row; the rest of its n is padding
-    total          []             int32, the largest t
-    bias.{window}  [1 or b, 1, n, t]   0 where a node may look, very negative elsewhere; one a distinct window
+    total          []             int32, c
+    bias.{window}  [1 or b, 1, n, c]   0 where a node may look, very negative elsewhere; one a distinct window
     cos, sin       [capacity, rotated / 2]   and cos_local, sin_local where windowed layers rotate otherwise
-    hidden_rows    [h]            int64 into the b * n nodes;  logit_rows [l] int64 into the h hidden states
+    hidden_rows    [h]            int64 into the t nodes;  logit_rows [l] int64 into the h hidden states
     past.{j}       [b, kv_heads, capacity, head_dim]   bound to the same memory as present.{j}
 Outputs: hidden [h, d] after the final norm, logits [l, V], present.{j}.
 """
@@ -18,133 +18,153 @@ from __future__ import annotations
 import numpy as np
 
 from medusakit.models.spec import ModelSpec, WeightSource
-from medusakit.runtimes.onnx.graph import GraphWriter
-from medusakit.runtimes.onnx.linears import emit_linear
+from medusakit.runtimes.onnx.graph import Dim, GraphWriter
+from medusakit.runtimes.onnx.linears import LinearWriter
 
 
-def build_decoder(source: WeightSource, graph: GraphWriter) -> None:
-    """Write the whole graph of `source` into `graph` and save it."""
-    _Decoder(source, graph).build()
+def build_decoder(source: WeightSource, weights: str, graph: GraphWriter) -> tuple[str, ...]:
+    """Write the whole graph of `source` and save it; returns the names of the tensors that were rounded again."""
+    linears = LinearWriter(graph, source, weights)
+    _Decoder(source, graph, linears).build()
     graph.save()
+    return tuple(linears.requantised)
 
 
 class _Decoder:
-    def __init__(self, source: WeightSource, graph: GraphWriter) -> None:
-        self._source = source
+    def __init__(self, source: WeightSource, graph: GraphWriter, linears: LinearWriter) -> None:
+        self._source, self._graph, self._linears = source, graph, linears
         self._spec: ModelSpec = source.spec
-        self._graph = graph
-        self._bias_names = frozenset(name for name in source.names() if name.endswith("_bias"))
+        self._biases = frozenset(name for name in source.names() if name.endswith("_bias"))
 
     def build(self) -> None:
-        self._declare_inputs()
         spec, graph = self._spec, self._graph
-        residual = "embeds"
-        normed = self._norm(residual, "layers.0.attn_norm")
+        self._declare()
+        last_dim = graph.weight("shape.rest", np.array([-1]))
+        graph.node("Concat", [graph.node("Shape", ["position_ids"], "shape.rows"), last_dim], "shape.attention", axis=0)
+        residual, normed = "embeds", self._norm("embeds", "layers.0.attn_norm")
         for layer in range(spec.num_layers):
             update = self._attention(layer, normed)
             residual, normed = self._add_norm(residual, update, f"layers.{layer}.ffn_norm")
-            update = self._feed_forward(layer, normed)
-            last = layer + 1 == spec.num_layers
-            residual, normed = self._add_norm(residual, update, "final_norm" if last else f"layers.{layer + 1}.attn_norm")
-        flat = graph.node("Reshape", [normed, graph.weight("shape.flat", np.array([-1, spec.hidden_size]))], "flat")
-        graph.node("Gather", [flat, "hidden_rows"], "hidden", axis=0)
-        graph.output("hidden", np.float32, ["h", spec.hidden_size])
+            following = f"layers.{layer + 1}.attn_norm" if layer + 1 < spec.num_layers else "final_norm"
+            residual, normed = self._add_norm(residual, self._feed_forward(layer, normed), following)
+        graph.node("Gather", [normed, "hidden_rows"], "hidden", axis=0)
         self._lm_head(graph.node("Gather", ["hidden", "logit_rows"], "head_in", axis=0))
 
-    def _declare_inputs(self) -> None:
+    def _declare(self) -> None:
         spec, graph = self._spec, self._graph
-        graph.input("embeds", np.float32, ["b", "n", spec.hidden_size])
+        graph.input("embeds", np.float32, ["t", spec.hidden_size])
         graph.input("position_ids", np.int64, ["b", "n"])
         graph.input("seqlens_k", np.int32, ["b"])
         graph.input("query_seqlens", np.int32, ["b"])
         graph.input("total", np.int32, [])
         for window in sorted(set(spec.windows)):
-            graph.input(bias_name(window), np.float32, ["bias_rows", 1, "n", "t"])
-        graph.input("cos", np.float32, ["positions", spec.rope.dim // 2])
-        graph.input("sin", np.float32, ["positions", spec.rope.dim // 2])
-        if spec.rope_local is not None:
-            graph.input("cos_local", np.float32, ["positions", spec.rope_local.dim // 2])
-            graph.input("sin_local", np.float32, ["positions", spec.rope_local.dim // 2])
+            graph.input(bias_name(window), np.float32, ["bias_rows", 1, "n", "c"])
+        for suffix, rope in (("", spec.rope), ("_local", spec.rope_local)):
+            for name in ("cos", "sin") if rope is not None else ():
+                graph.input(name + suffix, np.float32, ["positions", rope.dim // 2 if rope else 0])
         graph.input("hidden_rows", np.int64, ["h"])
         graph.input("logit_rows", np.int64, ["l"])
-        kv_shape = ["b", spec.num_kv_heads, "capacity", spec.head_dim]
+        cache: list[Dim] = ["b", spec.num_kv_heads, "capacity", spec.head_dim]
         for j in range(2 * spec.num_layers):
-            graph.input(f"past.{j}", np.float32, kv_shape)
-            graph.output(f"present.{j}", np.float32, kv_shape)
+            graph.input(f"past.{j}", np.float32, cache)
+        graph.output("hidden", np.float32, ["h", spec.hidden_size])
+        graph.output("logits", np.float32, ["l", spec.vocab_size])
+        for j in range(2 * spec.num_layers):
+            graph.output(f"present.{j}", np.float32, cache)
 
     def _attention(self, layer: int, x: str) -> str:
         spec, graph, at = self._spec, self._graph, f"layers.{layer}"
-        window = spec.windows[layer]
-        local = "_local" if window and spec.rope_local is not None else ""
-        query, key, value = self._qkv(layer, x)
-        past = [f"past.{2 * layer}", f"past.{2 * layer + 1}"]
-        present = [f"present.{2 * layer}", f"present.{2 * layer + 1}"]
-        tables = [f"cos{local}", f"sin{local}"]
-        # inputs 11 to 15 (sink, cache scales, norm weights) are not used
-        inputs = [query, key, value, *past, "seqlens_k", "total", *tables, "position_ids", bias_name(window),
-                  "", "", "", "", "", "query_seqlens"]
-        scale = spec.head_dim**-0.5 if spec.attn_scale is None else spec.attn_scale
-        graph.multi("GroupQueryAttention", inputs, [f"{at}.attention", *present], contrib=True, num_heads=spec.num_heads,
-                    kv_num_heads=spec.num_kv_heads, do_rotary=1, scale=scale)
-        update = self._linear(f"{at}.attention", f"{at}.o")
+        local = "_local" if spec.windows[layer] and spec.rope_local is not None else ""
+        caches = [f"past.{2 * layer}", f"past.{2 * layer + 1}"]
+        unused = [""] * 5  # sink, cache scales, norm weights
+        inputs = [
+            *self._qkv(layer, x),
+            *caches,
+            "seqlens_k",
+            "total",
+            f"cos{local}",
+            f"sin{local}",
+            "position_ids",
+            bias_name(spec.windows[layer]),
+            *unused,
+            "query_seqlens",
+        ]
+        outputs = [f"{at}.attention", f"present.{2 * layer}", f"present.{2 * layer + 1}"]
+        graph.multi(
+            "GroupQueryAttention",
+            inputs,
+            outputs,
+            contrib=True,
+            num_heads=spec.num_heads,
+            kv_num_heads=spec.num_kv_heads,
+            do_rotary=1,
+            scale=spec.attn_scale or spec.head_dim**-0.5,
+        )
+        width = graph.weight("shape.heads_out", np.array([-1, spec.num_heads * spec.head_dim]))
+        flat = graph.node("Reshape", [outputs[0], width], f"{at}.attention.flat")
+        update = self._linear(flat, f"{at}.o")
         return self._norm(update, f"{at}.post_attn_norm") if spec.sandwich_norms else update
 
     def _qkv(self, layer: int, x: str) -> tuple[str, str, str]:
-        """One packed tensor ("" for key and value), or three where queries and keys are normed apart."""
+        """[b, n, ...]: one packed tensor ("" for key and value), or three where queries and keys are normed apart."""
         at = f"layers.{layer}"
         if not self._spec.qk_norm:
-            return self._linear(x, f"{at}.q", f"{at}.k", f"{at}.v"), "", ""
+            packed = self._linear(x, f"{at}.q", f"{at}.k", f"{at}.v")
+            return self._by_row(packed), "", ""
         query, key, value = (self._linear(x, f"{at}.{part}") for part in "qkv")
-        return self._head_norm(query, f"{at}.q_norm"), self._head_norm(key, f"{at}.k_norm"), value
+        return (
+            self._by_row(self._head_norm(query, f"{at}.q_norm")),
+            self._by_row(self._head_norm(key, f"{at}.k_norm")),
+            self._by_row(value),
+        )
+
+    def _by_row(self, x: str) -> str:
+        return self._graph.node("Reshape", [x, "shape.attention"], f"{x}.by_row")
 
     def _head_norm(self, x: str, name: str) -> str:
-        """RMS norm of every head apart: [b, n, heads * head_dim], same shape out."""
-        graph = self._graph
-        heads = graph.node("Reshape", [x, graph.weight("shape.heads", np.array([0, 0, -1, self._spec.head_dim]))], f"{name}.in")
-        normed = self._norm(heads, name)
-        return graph.node("Reshape", [normed, graph.weight("shape.merged", np.array([0, 0, -1]))], f"{name}.merged")
+        """RMS norm of every head apart: [t * heads, head_dim]."""
+        shape = self._graph.weight("shape.head", np.array([-1, self._spec.head_dim]))
+        return self._norm(self._graph.node("Reshape", [x, shape], f"{name}.in"), name)
 
     def _feed_forward(self, layer: int, x: str) -> str:
         graph, at = self._graph, f"layers.{layer}"
         gate = self._linear(x, f"{at}.gate")
         if self._spec.activation == "silu":
-            active = graph.node("QuickGelu", [gate], f"{at}.act", contrib=True, alpha=1.0)
+            active = graph.node("QuickGelu", [gate], f"{at}.active", contrib=True, alpha=1.0)  # x * sigmoid(alpha * x)
         else:
-            active = graph.node("FastGelu", [gate], f"{at}.act", contrib=True)
-        product = graph.node("Mul", [active, self._linear(x, f"{at}.up")], f"{at}.product")
+            active = graph.node("FastGelu", [gate], f"{at}.active", contrib=True)
+        product = graph.node("Mul", [active, self._linear(x, f"{at}.up")], f"{at}.gated")
         update = self._linear(product, f"{at}.down")
         return self._norm(update, f"{at}.post_ffn_norm") if self._spec.sandwich_norms else update
 
     def _lm_head(self, x: str) -> None:
-        graph, softcap = self._graph, self._spec.final_softcap
-        tensor = self._source.tensor("embed" if self._spec.tied_embeddings else "lm_head")
-        scores = emit_linear(graph, x, "logits" if softcap is None else "raw_logits", [tensor])
-        if softcap is not None:
-            cap = graph.weight("softcap", np.array(softcap, np.float32))
-            graph.node("Mul", [graph.node("Tanh", [graph.node("Div", [scores, cap], "capped.in")], "capped"), cap], "logits")
-        graph.output("logits", np.float32, ["l", self._spec.vocab_size])
+        graph, cap = self._graph, self._spec.final_softcap
+        tensor = "embed" if self._spec.tied_embeddings else "lm_head"
+        scores = self._linears.emit(x, "lm_head", [tensor], head=True)
+        if cap is not None:
+            scale = graph.weight("softcap", np.array(cap, np.float32))
+            squashed = graph.node("Tanh", [graph.node("Div", [scores, scale], "softcap.in")], "softcap.out")
+            scores = graph.node("Mul", [squashed, scale], "softcapped")
+        graph.node("Identity", [scores], "logits")
 
     def _linear(self, x: str, *names: str) -> str:
-        """The named tensors as one product, with their biases where the model has them."""
-        graph = self._graph
-        out = emit_linear(graph, x, names[0], [self._source.tensor(name) for name in names])
-        biases = [f"{name}_bias" for name in names if f"{name}_bias" in self._bias_names]
-        if not biases:
-            return out
-        bias = np.concatenate([self._source.tensor(name).f32() for name in biases])
-        return graph.node("Add", [out, graph.weight(f"{names[0]}.bias", bias)], f"{names[0]}.biased")
+        biases = [f"{name}_bias" for name in names if f"{name}_bias" in self._biases]
+        return self._linears.emit(x, names[0], names, biases=biases)
 
     def _norm(self, x: str, name: str) -> str:
-        weight = self._norm_weight(name)
-        return self._graph.node("SimplifiedLayerNormalization", [x, weight], f"{name}.out", axis=-1,
-                                epsilon=self._spec.norm_eps, stash_type=1)
+        inputs = [x, self._norm_weight(name)]
+        return self._graph.node(
+            "SimplifiedLayerNormalization", inputs, f"{name}.out", axis=-1, stash_type=1, epsilon=self._spec.norm_eps
+        )
 
     def _add_norm(self, residual: str, update: str, name: str) -> tuple[str, str]:
         """(residual + update, its RMS norm)."""
+        inputs = [residual, update, self._norm_weight(name)]
         outputs = [f"{name}.out", "", "", f"{name}.sum"]
-        self._graph.multi("SkipSimplifiedLayerNormalization", [residual, update, self._norm_weight(name)], outputs,
-                          contrib=True, epsilon=self._spec.norm_eps)
-        return f"{name}.sum", f"{name}.out"
+        self._graph.multi(
+            "SkipSimplifiedLayerNormalization", inputs, outputs, contrib=True, epsilon=self._spec.norm_eps
+        )
+        return outputs[3], outputs[0]
 
     def _norm_weight(self, name: str) -> str:
         return self._graph.weight(f"{name}.weight", self._source.tensor(name).f32())

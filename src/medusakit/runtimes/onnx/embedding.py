@@ -21,7 +21,9 @@ class EmbeddingTable:
         """[len(ids), d] float32. Raises RuntimeFailure for an id outside the vocabulary."""
         table = self._table
         if len(ids) and not (ids.min() >= 0 and ids.max() < table.shape[0]):
-            raise RuntimeFailure(f"token ids {int(ids.min())} to {int(ids.max())} are outside the vocabulary of {table.shape[0]}")
+            raise RuntimeFailure(
+                f"token ids {int(ids.min())} to {int(ids.max())} are outside the vocabulary of {table.shape[0]}"
+            )
         if table.format == "q8_0":
             return self._scaled(_q8_0_rows(table.raw[ids]))
         picked = StoredTensor(table.name, table.format, (len(ids), table.shape[1]), table.raw[ids])

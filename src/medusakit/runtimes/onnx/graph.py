@@ -21,6 +21,7 @@ IR_VERSION = 10
 CONTRIB = "com.microsoft"
 _ALIGNMENT = 4096  # a page: offsets that ONNX Runtime can map
 _INLINE_BYTES = 1024
+_SLICE_BYTES = 16 << 20
 
 Dim = int | str
 
@@ -50,12 +51,16 @@ class GraphWriter:
         self.multi(op, inputs, (name,), contrib=contrib, **attributes)
         return name
 
-    def multi(self, op: str, inputs: Sequence[str], outputs: Sequence[str], *, contrib: bool = False,
-              **attributes: object) -> None:
+    def multi(
+        self, op: str, inputs: Sequence[str], outputs: Sequence[str], *, contrib: bool = False, **attributes: object
+    ) -> None:
         """A node with several outputs; an empty name stands for an output (or input) that is left out."""
         domain = CONTRIB if contrib else ""
-        self._nodes.append(helper.make_node(op, list(inputs), list(outputs), name=next(filter(None, outputs)),
-                                            domain=domain, **attributes))
+        self._nodes.append(
+            helper.make_node(
+                op, list(inputs), list(outputs), name=next(filter(None, outputs)), domain=domain, **attributes
+            )
+        )
 
     def weight(self, name: str, array: np.ndarray[Any, Any]) -> str:
         """A constant tensor; asked for twice by the same name, it is written once."""
@@ -68,8 +73,9 @@ class GraphWriter:
             self._initializers.append(self._external(name, array))
         return name
 
-    def knows(self, name: str) -> bool:
-        return name in self._known
+    def has(self, name: str) -> bool:
+        """Whether some node already makes this tensor."""
+        return any(name in node.output for node in reversed(self._nodes))
 
     def save(self) -> None:
         """Write the graph file; the writer is of no use afterwards."""
@@ -82,9 +88,15 @@ class GraphWriter:
     def _external(self, name: str, array: np.ndarray[Any, Any]) -> Any:
         self._weights.write(b"\0" * (-self._weights.tell() % _ALIGNMENT))
         offset = self._weights.tell()
-        np.ascontiguousarray(array).tofile(self._weights)
-        tensor = TensorProto(name=name, dims=array.shape, data_type=helper.np_dtype_to_tensor_dtype(array.dtype),
-                             data_location=TensorProto.EXTERNAL)
+        rows = max(1, _SLICE_BYTES * len(array) // array.nbytes)
+        for start in range(0, len(array), rows):  # a transposed array is copied slice by slice
+            np.ascontiguousarray(array[start : start + rows]).tofile(self._weights)
+        tensor = TensorProto(
+            name=name,
+            dims=array.shape,
+            data_type=helper.np_dtype_to_tensor_dtype(array.dtype),
+            data_location=TensorProto.EXTERNAL,
+        )
         for key, value in (("location", WEIGHTS_FILE), ("offset", offset), ("length", array.nbytes)):
             tensor.external_data.add(key=key, value=str(value))
         return tensor

@@ -25,11 +25,11 @@ class KvCache:
 
     @property
     def num_slots(self) -> int:
-        return self.buffer.shape[1]
+        return int(self.buffer.shape[1])
 
     @property
     def capacity(self) -> int:
-        return self.buffer.shape[3]
+        return int(self.buffer.shape[3])
 
     def grow(self, num_slots: int, positions: int, lengths: Sequence[int]) -> bool:
         """Make room for `num_slots` rows of `positions`, keeping `lengths[slot]` of each. True if the memory moved."""

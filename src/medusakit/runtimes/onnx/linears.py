@@ -1,21 +1,121 @@
-"""Linear layers in the graph, one function a weight format."""
+"""Linear layers in the graph: dense float32, or 8- and 4-bit blocks through `MatMulNBits`.
+
+`MatMulNBits` quantises activations per row and block, so a node's result does not depend on its siblings (one scale for
+the whole tensor, as in DynamicQuantizeMatMul, would break exactness).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from medusakit.models.spec import StoredTensor
+from medusakit.models.spec import StoredTensor, WeightSource
+from medusakit.runtimes.onnx.blocks import Blocks, is_block_format, quantise, stored_bits, unpack
 from medusakit.runtimes.onnx.graph import GraphWriter
+from medusakit.tree.topology import FloatArray
+
+_INT8_ACTIVATIONS = 4  # `accuracy_level`: integer products, the fast kernels
 
 
-def emit_linear(graph: GraphWriter, x: str, name: str, tensors: Sequence[StoredTensor]) -> str:
-    """x [..., in] times the transposed tensors, stacked along their outputs: [..., sum of outs]."""
-    return emit_f32(graph, x, name, tensors)
+class LinearWriter:
+    """Writes products in one weight format and remembers which tensors had to be rounded again."""
+
+    def __init__(self, graph: GraphWriter, source: WeightSource, weights: str) -> None:
+        self._graph, self._source, self._weights = graph, source, weights
+        self.requantised: list[str] = []
+
+    def emit(self, x: str, name: str, tensors: Sequence[str], *, biases: Sequence[str] = (), head: bool = False) -> str:
+        """x [t, in] times the named tensors, stacked along their outputs, plus biases: [t, sum of outs].
+
+        The LM head (`head`) never goes under 8 bits: it is stored so in 4-bit files, and its errors are the costliest.
+        """
+        stored = [self._source.tensor(tensor) for tensor in tensors]
+        bias = np.concatenate([self._source.tensor(tensor).f32() for tensor in biases]) if biases else None
+        if self._weights == "f32":
+            return self._dense(
+                x, name, np.concatenate([t.f32() for t in stored]) if len(stored) > 1 else stored[0].f32(), bias
+            )
+        blocks = [self._blocks(tensor, head) for tensor in stored]
+        stacked = _stack(blocks)
+        if stacked is not None:
+            return self._quantised(x, name, stacked, bias)
+        parts = [self._quantised(x, f"{tensor}.part", part, None) for tensor, part in zip(tensors, blocks, strict=True)]
+        joined = self._graph.node("Concat", parts, f"{name}.joined", axis=-1)
+        return joined if bias is None else self._add(joined, name, bias)
+
+    def _blocks(self, tensor: StoredTensor, head: bool) -> Blocks:
+        """Stored integers where the file has them and the format can hold them, else rounded here."""
+        four = self._weights == "int4" and not head
+        as_stored = not four or stored_bits(tensor) == 4 or self._source.default_weights == "int4"
+        if is_block_format(tensor) and as_stored:
+            blocks = unpack(tensor)
+            return blocks if self._weights == "int4" else replace(blocks, bits=8)
+        self.requantised.append(tensor.name)
+        return quantise(tensor.f32(), 4 if four else 8)
+
+    def _dense(self, x: str, name: str, values: FloatArray, bias: FloatArray | None) -> str:
+        product = self._graph.node("MatMul", [x, self._graph.weight(f"{name}.weight", values.T)], f"{name}.product")
+        return product if bias is None else self._add(product, name, bias)
+
+    def _add(self, x: str, name: str, bias: FloatArray) -> str:
+        return self._graph.node("Add", [x, self._graph.weight(f"{name}.bias", bias)], f"{name}.biased")
+
+    def _quantised(self, x: str, name: str, blocks: Blocks, bias: FloatArray | None) -> str:
+        graph = self._graph
+        inputs = [x, graph.weight(f"{name}.q", _packed(blocks)), graph.weight(f"{name}.scales", blocks.scales), "", ""]
+        if bias is not None:
+            inputs.append(graph.weight(f"{name}.bias", bias))
+        outs, num_blocks = blocks.scales.shape
+        product = graph.node(
+            "MatMulNBits",
+            inputs,
+            f"{name}.product",
+            contrib=True,
+            N=outs,
+            K=num_blocks * blocks.block,
+            bits=blocks.bits,
+            block_size=blocks.block,
+            accuracy_level=_INT8_ACTIVATIONS,
+        )
+        if blocks.offsets is None:
+            return product
+        offsets = graph.weight(f"{name}.offsets", blocks.offsets.T)
+        return graph.node("Gemm", [self._block_sums(x, blocks), offsets, product], f"{name}.corrected")
+
+    def _block_sums(self, x: str, blocks: Blocks) -> str:
+        """Sums of x over blocks, [t, in / block]: times the offsets they are what block minima add to the product."""
+        graph, name = self._graph, f"{x}.sums{blocks.block}"
+        if not graph.has(name):
+            shape = graph.weight(f"shape.{blocks.scales.shape[1]}x{blocks.block}", np.array([-1, *blocks.q.shape[1:]]))
+            graph.node(
+                "ReduceSum",
+                [graph.node("Reshape", [x, shape], f"{name}.in"), graph.weight("axis.2", np.array([2]))],
+                name,
+                keepdims=0,
+            )
+        return name
 
 
-def emit_f32(graph: GraphWriter, x: str, name: str, tensors: Sequence[StoredTensor]) -> str:
-    stacked = np.concatenate([tensor.f32() for tensor in tensors]) if len(tensors) > 1 else tensors[0].f32()
-    weight = graph.weight(f"{name}.weight", stacked.T)
-    return graph.node("MatMul", [x, weight], name)
+def _stack(parts: Sequence[Blocks]) -> Blocks | None:
+    """One weight of several, or None where their blocks or containers differ."""
+    if len({(part.bits, part.block, part.offsets is None) for part in parts}) > 1:
+        return None
+    offsets = [part.offsets for part in parts if part.offsets is not None]
+    return Blocks(
+        parts[0].bits,
+        np.concatenate([part.q for part in parts]),
+        np.concatenate([part.scales for part in parts]),
+        np.concatenate(offsets) if offsets else None,
+    )
+
+
+def _packed(blocks: Blocks) -> NDArray[np.uint8]:
+    """[out, blocks, bytes]: unsigned with the implied zero point (8 or 128), two 4-bit values a byte, low one first."""
+    if blocks.bits == 8:
+        return np.bitwise_xor(blocks.q.view(np.uint8), 128, dtype=np.uint8)
+    nibbles = (blocks.q + 8).view(np.uint8)
+    packed: NDArray[np.uint8] = nibbles[..., ::2] | nibbles[..., 1::2] * np.uint8(16)
+    return packed

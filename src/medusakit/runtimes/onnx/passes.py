@@ -1,7 +1,7 @@
 """One forward pass: its inputs laid out, bound to the graph, run.
 
-Binding sixty KV tensors costs a few hundred microseconds, so the binding of a shape is kept; a step then writes some small
-arrays in place and rebinds the biases, whose width follows the context.
+Binding sixty KV tensors costs a few hundred microseconds, so the binding of a shape is kept; a step then writes some
+small arrays in place and rebinds the biases, whose width follows the context.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from medusakit.errors import RuntimeFailure
 from medusakit.models.spec import ModelSpec
 from medusakit.runtimes.onnx.bias import write_bias, write_chain_bias
 from medusakit.runtimes.onnx.kv import KvCache
-from medusakit.runtimes.onnx.rope import rope_tables
+from medusakit.runtimes.onnx.rotary import rotary_tables
 from medusakit.tree.topology import FloatArray, Topology
 
 _MAX_BINDINGS = 64
@@ -45,7 +45,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class PassShape:
-    """first_slot and num_rows say which slots the batch covers; num_hidden and num_logits how many results are wanted."""
+    """The slots that the batch covers, its padded width, and how many results are wanted."""
 
     first_slot: int
     num_rows: int
@@ -60,7 +60,7 @@ class _Bound:
     def __init__(self, binding: Any, shape: PassShape, hidden_size: int) -> None:
         rows, nodes = shape.num_rows, shape.num_nodes
         self.binding = binding
-        self.embeds = np.zeros((rows, nodes, hidden_size), np.float32)
+        self.embeds = np.zeros((rows * nodes, hidden_size), np.float32)
         self.position_ids = np.zeros((rows, nodes), np.int64)
         self.seqlens_k = np.zeros(rows, np.int32)
         self.query_seqlens = np.zeros(rows, np.int32)
@@ -87,15 +87,16 @@ class PassRunner:
     def kv_moved(self) -> None:
         """The KV buffers have new addresses or a new capacity: bindings are stale, rotary tables too short."""
         self._bound.clear()
-        self._tables.clear()
-        spec, capacity = self._spec, self._kv.capacity
-        self._tables["cos"], self._tables["sin"] = rope_tables(spec.rope, capacity, max_context=self._max_context)
-        if spec.rope_local is not None:
-            local = rope_tables(spec.rope_local, capacity, max_context=self._max_context)
-            self._tables["cos_local"], self._tables["sin_local"] = local
+        self._tables = rotary_tables(self._spec, self._kv.capacity, self._max_context)
 
-    def run(self, segments: Sequence[Segment], lengths: Sequence[int], *, hidden: Sequence[NDArray[np.int64]],
-            logits: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+    def run(
+        self,
+        segments: Sequence[Segment],
+        lengths: Sequence[int],
+        *,
+        hidden: Sequence[NDArray[np.int64]],
+        logits: NDArray[np.int64],
+    ) -> tuple[FloatArray, FloatArray]:
         """(hidden [h, d], logits [l, V]), views that the next run overwrites.
 
         lengths  positions of every slot, for rows inside the range that this pass leaves alone
@@ -119,17 +120,17 @@ class PassRunner:
         return self._hidden[:num_hidden], self._logits[: len(logits)]
 
     def _fill(self, bound: _Bound, first: int, segments: Sequence[Segment], lengths: Sequence[int]) -> None:
-        rows = len(bound.seqlens_k)
+        rows, nodes = bound.position_ids.shape
         if rows > len(segments):  # idle rows keep their KV: no queries, at least one position
             bound.query_seqlens[:] = 0
             bound.seqlens_k[:] = [max(1, length) - 1 for length in lengths[first : first + rows]]
         for segment in segments:
             row, n = segment.slot - first, segment.num_nodes
-            bound.embeds[row, :n] = segment.embeds
+            bound.embeds[row * nodes : row * nodes + n] = segment.embeds
             bound.position_ids[row, :n] = segment.positions
             bound.seqlens_k[row] = segment.length + n - 1
             bound.query_seqlens[row] = n
-        bound.total[...] = max(int(bound.seqlens_k.max()) + 1, bound.position_ids.shape[1])
+        bound.total[...] = max(int(bound.seqlens_k.max()) + 1, nodes)
 
     def _bind_biases(self, bound: _Bound, first: int, segments: Sequence[Segment]) -> None:
         rows, nodes = bound.position_ids.shape

@@ -6,27 +6,35 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-
 import numpy as np
 
-from medusakit.errors import ContextLengthError, RuntimeFailure
+from medusakit.errors import ContextLengthError, RuntimeFailure, UsageError
 from medusakit.models.spec import ModelSpec, WeightSource
 from medusakit.runtimes.base import Capabilities
+from medusakit.runtimes.onnx.cache import cached_graph
 from medusakit.runtimes.onnx.embedding import EmbeddingTable
+from medusakit.runtimes.onnx.formats import WEIGHTS
 from medusakit.runtimes.onnx.kv import KvCache
 from medusakit.runtimes.onnx.passes import PassRunner, Segment
 from medusakit.runtimes.onnx.scores import OnnxScores
+from medusakit.runtimes.onnx.session import make_session
 from medusakit.tree.topology import FloatArray, Tree
 
 _CHUNK = 256  # prompt positions a pass: attention scores of a chunk stay in some tens of megabytes
 
 
 class OnnxRuntime:
-    """A `Runtime` on ONNX Runtime's CPU kernels. Row handles map to slots 0 .. active - 1 of the KV cache."""
+    """A `Runtime` on ONNX Runtime's CPU kernels. Row handles map to slots 0 .. active - 1 of the KV cache.
 
-    def __init__(self, session: Any, source: WeightSource, capabilities: Capabilities) -> None:
+    requantised: names of the tensors whose stored values were rounded again to fit the weight format.
+    """
+
+    def __init__(
+        self, session: Any, source: WeightSource, capabilities: Capabilities, *, requantised: Sequence[str] = ()
+    ) -> None:
         spec = source.spec
         self._spec, self._capabilities = spec, capabilities
+        self.requantised = tuple(requantised)
         self._embedding = EmbeddingTable(source)
         self._kv = KvCache(spec.num_layers, spec.num_kv_heads, spec.head_dim)
         self._passes = PassRunner(session, spec, self._kv, capabilities.max_context)
@@ -49,7 +57,9 @@ class OnnxRuntime:
 
     def add_row(self) -> int:
         if len(self._lengths) >= self._capabilities.max_rows:
-            raise RuntimeFailure(f"all {self._capabilities.max_rows} rows are in use", hint="load with a larger max_rows")
+            raise RuntimeFailure(
+                f"all {self._capabilities.max_rows} rows are in use", hint="load with a larger max_rows"
+            )
         row = self._next_handle
         self._next_handle += 1
         self._slots[row] = len(self._lengths)
@@ -97,9 +107,13 @@ class OnnxRuntime:
         if tree is None:
             raise RuntimeFailure(f"row {row} has no forward pass to commit")
         parents = [-1, *nodes][: len(nodes)]
-        if any(not 0 <= node < tree.num_nodes or tree.topology.parents[node] != parent
-               for node, parent in zip(nodes, parents, strict=True)):
-            raise RuntimeFailure(f"nodes {list(nodes)} are not a path from the root of a tree of {tree.num_nodes} nodes")
+        if any(
+            not 0 <= node < tree.num_nodes or tree.topology.parents[node] != parent
+            for node, parent in zip(nodes, parents, strict=True)
+        ):
+            raise RuntimeFailure(
+                f"nodes {list(nodes)} are not a path from the root of a tree of {tree.num_nodes} nodes"
+            )
         length = self._lengths[slot]
         self._kv.move(slot, length + np.asarray(nodes, dtype=np.int64), length)
         self._lengths[slot] = length + len(nodes)
@@ -130,7 +144,9 @@ class OnnxRuntime:
             n = segment.num_nodes
             self._reserve([segment])
             wanted = np.arange(n) if all_hidden else np.array([n - 1])
-            hidden, logits = self._passes.run([segment], self._lengths, hidden=[wanted], logits=np.array([len(wanted) - 1]))
+            hidden, logits = self._passes.run(
+                [segment], self._lengths, hidden=[wanted], logits=np.array([len(wanted) - 1])
+            )
             self._lengths[slot] += n
             results.append((hidden.copy() if all_hidden else hidden, logits))
         return results
@@ -155,8 +171,10 @@ class OnnxRuntime:
     def _check_context(self, positions: int) -> None:
         limit = self._capabilities.max_context
         if positions > limit:
-            raise ContextLengthError(f"{positions} positions are needed, but the context holds {limit}",
-                                     hint=f"a prompt and answer of at most {limit} tokens together")
+            raise ContextLengthError(
+                f"{positions} positions are needed, but the context holds {limit}",
+                hint=f"a prompt and answer of at most {limit} tokens together",
+            )
 
     def _slot(self, row: int) -> int:
         if row not in self._slots:
@@ -164,19 +182,41 @@ class OnnxRuntime:
         return self._slots[row]
 
 
-def load_onnx(source: WeightSource, *, weights: str = "auto", threads: int | None = None, max_rows: int = 1,
-              max_context: int | None = None, cache_dir: Path | None = None) -> OnnxRuntime:
+def load_onnx(
+    source: WeightSource,
+    *,
+    weights: str = "auto",
+    threads: int | None = None,
+    max_rows: int = 1,
+    max_context: int | None = None,
+    cache_dir: Path | None = None,
+) -> OnnxRuntime:
     """Open a model on the CPU. The graph is built on first use and kept in `cache_dir`.
 
     weights      f32, int8, int4, or auto: what the file stores
     threads      cores to use; None: all that the process may use
     max_context  positions a row may hold; None: the model's own limit
     """
-    from medusakit.runtimes.onnx.cache import cached_graph
-    from medusakit.runtimes.onnx.session import make_session
 
-    chosen = "f32"
+    chosen = source.default_weights if weights == "auto" else weights
+    if chosen not in WEIGHTS:
+        raise UsageError(
+            f"weights {weights!r} are not a format of the CPU runtime", hint=f"one of: auto, {', '.join(WEIGHTS)}"
+        )
     graph = cached_graph(source, chosen, cache_dir)
-    session = make_session(graph, threads=threads)
-    limit = max_context or source.spec.context_length
-    return OnnxRuntime(session, source, Capabilities(chosen, "bitwise-ties", max_rows, limit))
+    session = make_session(graph.path, threads=threads)
+    exact = "bitwise-ties" if chosen == "f32" else "numerical-ties"
+    limit = _context_limit(source.spec, max_context)
+    return OnnxRuntime(session, source, Capabilities(chosen, exact, max_rows, limit), requantised=graph.requantised)
+
+
+def _context_limit(spec: ModelSpec, asked: int | None) -> int:
+    """What a row may hold: the model's own limit, or less where asked.
+
+    longrope rotates every position by its long factors once the limit passes the original context, so by default it
+    does not, and short prompts run as they were trained. Ask for more to get more.
+    """
+    if asked is not None and not 0 < asked <= spec.context_length:
+        raise UsageError(f"max_context {asked} is outside 1 to {spec.context_length}, the model's own limit")
+    default = spec.rope.original_context if spec.rope.scaling == "longrope" else spec.context_length
+    return asked or default

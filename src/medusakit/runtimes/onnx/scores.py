@@ -24,7 +24,9 @@ class OnnxScores:
         return int(np.argmax(self.all_logits[node]))  # NumPy takes the first, so the lowest id, of equal maxima
 
     def logits(self, node: int) -> FloatArray:
-        return self.all_logits[node]
+        row: FloatArray = self.all_logits[node]
+        return row
 
     def hidden(self, node: int) -> FloatArray:
-        return self.all_hidden[node]
+        row: FloatArray = self.all_hidden[node]
+        return row

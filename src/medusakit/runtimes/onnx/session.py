@@ -24,7 +24,8 @@ def make_session(model: str | Path | bytes, *, threads: int | None = None) -> An
     options.enable_mem_pattern = False  # patterns are kept per input shape, and the context's length changes every step
     options.log_severity_level = 3
     try:
-        return ort.InferenceSession(model if isinstance(model, bytes) else str(model), options,
-                                    providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(
+            model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
+        )
     except Exception as error:
         raise RuntimeFailure(f"ONNX Runtime cannot load the graph: {error}") from error
