@@ -1,0 +1,166 @@
+"""The recurrent drafter at work: one session, one call per draft, as many rows as there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from medusakit.artifact.schema import DrafterConfig
+from medusakit.drafters.base import Beam, DraftState, Shape
+from medusakit.drafters.hydra.config import FAMILY, HydraParams, hydra_params
+from medusakit.drafters.hydra.graph import Kind, build_hydra
+from medusakit.drafters.hydra.memory import EMPTY_AGE, RowMemory, Slot, slot_rows
+from medusakit.drafters.plan import Level, beam_sizes, check_beam, draft_of_beam, draft_of_topology, plan_levels
+from medusakit.drafters.rows import TableRows, rms_normalised
+from medusakit.models.spec import WeightSource
+from medusakit.runtimes.onnx.session import make_session
+from medusakit.tree.topology import Draft, FloatArray, IntArray, Topology
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+class HydraDrafter:
+    """Drafts along a tree or a beam, token by token, reading h_t, the root and its own draft (Hydra, 2402.05109)."""
+
+    name = FAMILY
+
+    def __init__(
+        self,
+        config: DrafterConfig,
+        tensors: Mapping[str, np.ndarray[Any, Any]],
+        source: WeightSource,
+        *,
+        threads: int | None = None,
+        quantised: bool = True,
+    ) -> None:
+        """tensors: as in the artifact. quantised False: float32 inside, slower; for comparing with the torch module."""
+        self._params: HydraParams = hydra_params(config)
+        self._depth, self._threads, self._quantised = config.depth, threads, quantised
+        ids = tensors.get("draft_ids")
+        self._draft_ids: IntArray = np.arange(source.spec.vocab_size) if ids is None else ids.astype(np.int64)
+        self._embedding = TableRows.embedding(source)
+        self._head_rows = TableRows.lm_head(source).take(self._draft_ids)
+        tied = source.spec.tied_embeddings
+        self._draft_embedding = self._head_rows if tied else self._embedding.take(self._draft_ids)
+        self._tensors = {name: np.asarray(value, np.float32) for name, value in tensors.items() if name != "draft_ids"}
+        self._sessions: dict[tuple[Kind, int], Any] = {}
+        self._memories: dict[int, RowMemory] = {}
+        self._plans: dict[Topology, tuple[Level, ...]] = {}
+
+    @property
+    def max_depth(self) -> int:
+        return self._depth
+
+    def propose(self, states: Sequence[DraftState], shape: Shape) -> list[Draft]:
+        if isinstance(shape, Beam):
+            return self._propose_beam(states, shape)
+        levels = self._levels(shape)
+        if not levels:
+            return [Draft(shape, np.array([state.root_id]), np.zeros(1, np.float32)) for state in states]
+        feeds: Arrays = {}
+        for depth, level in enumerate(levels):
+            feeds[f"branching_{depth}"] = np.array([level.branching])
+            if depth + 1 < len(levels):
+                feeds[f"take_{depth}"] = level.flat()[level.expanded]
+        found = self._run("topology", len(levels), states, feeds)
+        return [
+            draft_of_topology(shape, levels, state.root_id, self._tables(found, len(levels), row))
+            for row, state in enumerate(states)
+        ]
+
+    def observe(self, row: int, kept_ids: Sequence[int], hidden: FloatArray) -> None:
+        if self._params.context_width:
+            self._memory(row).collect(kept_ids, hidden)
+
+    def forget(self, row: int) -> None:
+        self._memories.pop(row, None)
+
+    def _propose_beam(self, states: Sequence[DraftState], beam: Beam) -> list[Draft]:
+        check_beam(beam, max_depth=self._depth)
+        branching, widths = beam_sizes(beam, len(self._draft_ids))
+        feeds: Arrays = {}
+        for depth, width in enumerate(widths):
+            feeds |= {f"branching_{depth}": np.array([branching]), f"width_{depth}": np.array([width])}
+        found = self._run("beam", len(widths), states, feeds)
+        return [
+            draft_of_beam(
+                state.root_id,
+                [found[f"chosen_{k}"][row] for k in range(len(widths))],
+                branching,
+                self._tables(found, len(widths), row),
+            )
+            for row, state in enumerate(states)
+        ]
+
+    def _run(self, kind: Kind, levels: int, states: Sequence[DraftState], feeds: Arrays) -> Arrays:
+        feeds["hidden"] = np.stack([state.hidden for state in states])
+        feeds["root"] = rms_normalised(np.stack([self._embedding.one(state.root_id) for state in states]))
+        session = self._session(kind, levels)
+        names = [output.name for output in session.get_outputs()]
+        if not self._params.context_width:
+            return dict(zip(names, session.run(names, feeds), strict=True))
+        slots = [self._memory(state.row).take(state) for state in states]
+        found = dict(zip(names, session.run(names, feeds | self._memory_feeds(states, slots)), strict=True))
+        for row, (state, taken) in enumerate(zip(states, slots, strict=True)):
+            new = slice(0, len(taken))
+            self._memory(state.row).store(
+                [position for position, _ in taken], found["new_keys"][row, :, new], found["new_values"][row, :, new]
+            )
+        return found
+
+    def _memory_feeds(self, states: Sequence[DraftState], slots: Sequence[Sequence[Slot]]) -> Arrays:
+        """Inputs of the graph that say what is remembered; rows with fewer new slots are padded at the end."""
+        memories = [self._memory(state.row) for state in states]
+        longest, width = max(map(len, slots)), 3 * len(states[0].hidden)
+        rows = np.zeros((len(states), longest, width), np.float32)
+        slot_age = np.full((len(states), longest), EMPTY_AGE)
+        age = np.empty((len(states), self._params.window), np.float32)
+        for row, (state, memory, taken) in enumerate(zip(states, memories, slots, strict=True)):
+            last = np.float32(len(state.ids) - 2)
+            rows[row, : len(taken)] = slot_rows(taken, state.ids, self._embedding)
+            slot_age[row, : len(taken)] = [last - position for position, _ in taken]
+            known = memory.positions < taken[0][0]
+            age[row] = np.where(known, last - memory.positions, EMPTY_AGE)
+        return {
+            "slots": rows,
+            "slot_age": slot_age,
+            "age": age,
+            "keys": _stacked([m.keys for m in memories]),
+            "values": _stacked([m.values for m in memories]),
+        }
+
+    def _memory(self, row: int) -> RowMemory:
+        if row not in self._memories:
+            self._memories[row] = RowMemory.empty(self._params)
+        return self._memories[row]
+
+    def _session(self, kind: Kind, levels: int) -> Any:
+        if (kind, levels) not in self._sessions:
+            graph = build_hydra(
+                self._tensors,
+                self._params,
+                kind=kind,
+                levels=levels,
+                head_rows=self._head_rows,
+                embedding_rows=self._draft_embedding,
+                quantised=self._quantised,
+            )
+            self._sessions[kind, levels] = make_session(graph, threads=self._threads)
+        return self._sessions[kind, levels]
+
+    def _tables(self, found: Arrays, levels: int, row: int) -> list[tuple[IntArray, FloatArray]]:
+        return [(self._draft_ids[found[f"ids_{k}"][row]], found[f"logprobs_{k}"][row]) for k in range(levels)]
+
+    def _levels(self, shape: Topology) -> tuple[Level, ...]:
+        if shape not in self._plans:
+            if len(self._plans) >= 64:
+                self._plans.clear()
+            self._plans[shape] = plan_levels(shape, max_depth=self._depth, vocab_size=len(self._draft_ids))
+        return self._plans[shape]
+
+
+def _stacked(parts: Sequence[FloatArray]) -> FloatArray:
+    """[R, ...]; one row, the usual case, is not copied."""
+    return parts[0][None] if len(parts) == 1 else np.stack(parts)

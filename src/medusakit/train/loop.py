@@ -1,0 +1,170 @@
+"""The training loop of a drafter: one step is a batch of whole answers, all depths at once.
+
+Knows nothing of files or families: it is given a network (see drafters/<family>/torch.py), the frozen rows of the
+backbone that it reads, and batches. The state of a run is one dictionary, so a run that was cut continues exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from medusakit.train.heads_config import HeadsConfig
+from medusakit.train.heads_data import Batch
+from medusakit.train.losses import soft_targets, sparse_cross_entropy
+
+_LOG_ROWS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Backdrop:
+    """What is frozen.
+
+    head       [Vd, d] LM head's rows of the draft vocabulary
+    embedding  [V, d] rms-normalised embedding of every token
+    positions  [V] place of a token in the draft vocabulary, -1 outside it
+    """
+
+    head: Tensor
+    embedding: Tensor
+    positions: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """Of one step, per depth: mean loss, top-1 share on some of the rows, and labels the draft vocabulary lacks."""
+
+    loss: tuple[float, ...]
+    top1: tuple[float, ...]
+    rows: int
+    masked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """One depth of a batch: states [M, d] of the places with a usable label, draft labels [M], and the rows [M]
+    (answer, row) whose hidden states predict those labels. masked: labels outside the draft vocabulary."""
+
+    states: Tensor
+    labels: Tensor
+    target_rows: tuple[Tensor, Tensor]
+    masked: int
+
+
+def depths_of(net: nn.Module, batch: Batch, backdrop: Backdrop) -> Iterator[Depth]:
+    """Run the network along the true path of every answer."""
+    answer, row = (torch.from_numpy(part) for part in batch.places())
+    hidden = torch.from_numpy(batch.hidden).float()
+    embedded = backdrop.embedding[torch.from_numpy(batch.tokens)]
+    for head, states in enumerate(net(hidden, embedded, (answer, row))):
+        target, label = (torch.from_numpy(part) for part in batch.labels((answer.numpy(), row.numpy()), head))
+        inside = label >= 0
+        place = backdrop.positions[label.clamp(min=0)]
+        usable = (inside & (place >= 0)).nonzero()[:, 0]
+        yield Depth(states[usable], place[usable], (answer[usable], target[usable]), int(inside.sum()) - len(usable))
+
+
+class Trainer:
+    """Network, optimiser and average of one run."""
+
+    def __init__(self, net: nn.Module, backdrop: Backdrop, config: HeadsConfig, total_steps: int) -> None:
+        self.net, self.config, self.total_steps, self.step_index = net, config, total_steps, 0
+        self._backdrop = backdrop
+        self._projection = backdrop.head.to(torch.bfloat16) if config.bf16 else backdrop.head
+        self._average = deepcopy(net).requires_grad_(False) if config.averaging else None
+        self._optimizer = torch.optim.AdamW(
+            net.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=config.weight_decay
+        )
+
+    @property
+    def result(self) -> nn.Module:
+        """The weights to keep: the average, if there is one."""
+        return self._average or self.net
+
+    def step(self, batch: Batch) -> StepReport:
+        """One update. Random numbers depend on seed and step alone, so a continued run draws the same ones."""
+        torch.manual_seed(self.config.seed * 1_000_003 + self.step_index)
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._rate()
+        self.net.train()
+        loss, report = self._loss(batch)
+        self._optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.net.parameters(), self.config.clip_norm)
+        self._optimizer.step()
+        self.step_index += 1
+        self._update_average()
+        return report
+
+    def state_dict(self) -> dict[str, Any]:
+        average = None if self._average is None else self._average.state_dict()
+        return {
+            "step": self.step_index,
+            "net": self.net.state_dict(),
+            "average": average,
+            "optimizer": self._optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.step_index = state["step"]
+        self.net.load_state_dict(state["net"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        if self._average is not None:
+            self._average.load_state_dict(state["average"])
+
+    def _loss(self, batch: Batch) -> tuple[Tensor, StepReport]:
+        """sum_k decay^k CE_k / rows, in the format of the run."""
+        total, losses, top1, masked = torch.zeros(()), [], [], 0
+        rows = len(batch.places()[0])
+        hidden = torch.from_numpy(batch.hidden).float()
+        with self._format():
+            for head, depth in enumerate(depths_of(self.net, batch, self._backdrop)):
+                targets = soft_targets(
+                    hidden[depth.target_rows],
+                    self._projection,
+                    depth.labels,
+                    hard=self.config.hard,
+                    top=self.config.top,
+                )
+                weights = torch.full((len(depth.labels),), self.config.decay**head / rows)
+                loss = sparse_cross_entropy(depth.states, self._rows_of(head), targets, weights)
+                total = total + loss
+                losses.append(float(loss.detach()) * rows / max(len(depth.labels), 1) / self.config.decay**head)
+                top1.append(self._top1(depth, head))
+                masked += depth.masked
+        return total, StepReport(tuple(losses), tuple(top1), batch.num_rows, masked)
+
+    def _rows_of(self, head: int) -> Tensor:
+        """The projection of a head: the frozen rows, or its own."""
+        own = getattr(self.net, "projection", None)
+        return self._projection if own is None else own[head]
+
+    def _top1(self, depth: Depth, head: int) -> float:
+        with torch.no_grad():
+            states = depth.states[:_LOG_ROWS].to(self._projection.dtype)
+            best = (states @ self._rows_of(head).to(states.dtype).T).argmax(-1)
+        return float((best == depth.labels[:_LOG_ROWS]).float().mean()) if len(best) else 0.0
+
+    def _rate(self) -> float:
+        """Linear warm-up, then a cosine down to `final_rate`."""
+        warm = min(1.0, (self.step_index + 1) / max(self.config.warmup_steps, 1))
+        cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, self.step_index / self.total_steps)))
+        return self.config.learning_rate * warm * (self.config.final_rate + (1 - self.config.final_rate) * cosine)
+
+    def _update_average(self) -> None:
+        if self._average is None:
+            return
+        keep = min(self.config.averaging, self.step_index / (self.step_index + 10))
+        with torch.no_grad():
+            for average, value in zip(self._average.parameters(), self.net.parameters(), strict=True):
+                average.lerp_(value, 1 - keep)
+
+    def _format(self) -> AbstractContextManager[Any]:
+        return torch.autocast("cpu", dtype=torch.bfloat16) if self.config.bf16 else nullcontext()

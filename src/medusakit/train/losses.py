@@ -1,0 +1,79 @@
+"""What a drafter is trained to say: the backbone's own next token, softly or exactly.
+
+The target of a row is a sparse distribution over the draft vocabulary: the backbone's best `top` ids with their
+probabilities, mixed with the token it really wrote. For a frozen projection the loss and its gradient are computed in
+one pass (`sparse_cross_entropy`): autograd would keep and revisit a softmax over the draft vocabulary for every depth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Sparse targets of N rows: ids [N, m] int64 (draft ids), probs [N, m] float32, each row summing to 1."""
+
+    ids: Tensor
+    probs: Tensor
+
+    def take(self, rows: Tensor) -> Targets:
+        return Targets(self.ids[rows], self.probs[rows])
+
+
+def hard_targets(labels: Tensor) -> Targets:
+    """Plain cross entropy. labels [N] int64 draft ids."""
+    return Targets(labels[:, None], torch.ones(len(labels), 1))
+
+
+def soft_targets(hidden: Tensor, projection: Tensor, labels: Tensor, *, hard: float, top: int = 16) -> Targets:
+    """The backbone's distribution LMhead(h) over the draft vocabulary, cut to its `top` ids, mixed with the label.
+
+    hidden [N, d] at the position that predicts the label; projection [Vd, d]; hard: share of the label, in [0, 1].
+    The distillation of Hinton et al. (1503.02531) at temperature 1.
+    """
+    if hard >= 1.0:
+        return hard_targets(labels)
+    with torch.no_grad():
+        best = (hidden.to(projection.dtype) @ projection.T).topk(top, dim=-1)
+        probs = torch.softmax(best.values.float(), dim=-1) * (1.0 - hard)
+    share = torch.full((len(labels), 1), hard)
+    return Targets(torch.cat([labels[:, None], best.indices], 1), torch.cat([share, probs], 1))
+
+
+class _SparseCrossEntropy(torch.autograd.Function):  # type: ignore[misc]  # torch is not typed for mypy here
+    """sum_rows weight * CE(target, softmax(x W^T)) with W frozen: keeps [N, d] for the backward pass, never [N, Vd]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, projection: Tensor, ids: Tensor, probs: Tensor, weights: Tensor) -> Tensor:
+        logits = x.to(projection.dtype) @ projection.T
+        chosen = logits.gather(1, ids).float()
+        normaliser = torch.logsumexp(logits.float(), dim=-1)
+        loss = (weights * (normaliser - (probs * chosen).sum(1))).sum()
+        gradient = torch.softmax(logits, dim=-1)
+        gradient.scatter_add_(1, ids, -probs.to(gradient.dtype))
+        gradient *= weights[:, None].to(gradient.dtype)
+        ctx.save_for_backward((gradient @ projection).to(x.dtype))
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * grads[0].to(gradient.dtype), None, None, None, None
+
+
+def sparse_cross_entropy(x: Tensor, projection: Tensor, targets: Targets, weights: Tensor) -> Tensor:
+    """Weighted sum of cross entropies of rows x [N, d] through a projection [Vd, d]; scalar float32.
+
+    A frozen projection takes the fused path; a trained one goes through autograd.
+    """
+    if projection.requires_grad:
+        logits = torch.nn.functional.linear(x, projection).float()
+        log_q = torch.log_softmax(logits, dim=-1).gather(1, targets.ids)
+        return -(weights[:, None] * targets.probs * log_q).sum()
+    result: Tensor = _SparseCrossEntropy.apply(x, projection, targets.ids, targets.probs, weights)
+    return result
