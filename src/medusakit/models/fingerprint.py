@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from medusakit.errors import ModelError
@@ -64,9 +65,10 @@ def _load(path: Path) -> dict[str, str]:
 def _save(path: Path, memory: dict[str, str]) -> None:
     newest = dict(list(memory.items())[-_MAX_REMEMBERED:])
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(newest, indent=0))
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+        try:
+            temporary.write_text(json.dumps(newest, indent=0))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -7,15 +7,19 @@ step.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from medusakit.errors import ModelError
 from medusakit.models.aliases import ALIASES
 from medusakit.models.hub import HubId, fetch, find_cached, hub_is_offline, parse_hub_id
 from medusakit.models.spec import WeightSource
 from medusakit.models.store import OnProgress, model_path, pull, show
+
+if TYPE_CHECKING:
+    from medusakit.models.gguf_file import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,12 @@ class ResolvedModel:
     kind: Literal["gguf", "hf"]
     alias: str | None = None
     revision: str | None = None
+
+    def metadata(self) -> Mapping[str, Value]:
+        """The key-value pairs of a .gguf file, for text/, which lies below models/ and opens no containers."""
+        from medusakit.models.gguf_file import GgufFile
+
+        return GgufFile(self.path).metadata
 
 
 def resolve(name: str, *, offline: bool = False, on_progress: OnProgress | None = None) -> ResolvedModel:
