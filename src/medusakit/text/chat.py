@@ -1,0 +1,119 @@
+"""Messages to a prompt, through the model's own chat template.
+
+What a person wrote cannot act as a control token. Before rendering, every control token spelled in a message is broken
+by a private character; after the rendered text has been cut at control tokens, that character is taken out again. So
+`<|im_end|>` in a message reaches the model as the characters it is written with, and only the template opens and ends
+turns. (A token that the template and a message spell together is not caught; no known template ends in half a token.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from jinja2 import TemplateError
+
+from medusakit.errors import TokenizerError
+from medusakit.text.template import TemplateRefusal, render
+from medusakit.text.tokenizer import Tokenizer
+
+Message = Mapping[str, Any]
+_PRIVATE = range(0xF0000, 0xFFFFE)  # private use: 65,534 characters, so one is always free
+
+
+def render_chat(
+    tokenizer: Tokenizer,
+    messages: Sequence[Message],
+    *,
+    add_generation_prompt: bool = True,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    variables: Mapping[str, Any] | None = None,
+) -> str:
+    """The prompt as text, for people to read. `chat_ids` gives what the model should read.
+
+    tools      JSON schemas of functions, for templates that know tools
+    variables  further names the template may use (enable_thinking, ...)
+    Raises TokenizerError if the model has no template, or its template fails, refuses the messages or does not end.
+    """
+    plain = [_plain(message) for message in messages]
+    return _render(tokenizer, plain, add_generation_prompt, _plain(tools), variables or {})
+
+
+def chat_ids(
+    tokenizer: Tokenizer,
+    messages: Sequence[Message],
+    *,
+    add_generation_prompt: bool = True,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    variables: Mapping[str, Any] | None = None,
+) -> list[int]:
+    """Token ids of the prompt. The template writes bos where the model wants it; nothing is added around."""
+    plain, plain_tools = [_plain(message) for message in messages], _plain(tools)
+    mark = _free_character([plain, plain_tools])
+
+    def guard(text: str) -> str:
+        return tokenizer.control.guard(text, mark)
+
+    guarded = [_map_strings(message, guard) for message in plain]
+    text = _render(tokenizer, guarded, add_generation_prompt, _map_strings(plain_tools, guard), variables or {})
+    ids: list[int] = []
+    for part in tokenizer.control.split(text):
+        ids += [part] if isinstance(part, int) else tokenizer.encode(part.replace(mark, ""))
+    return ids
+
+
+def _render(
+    tokenizer: Tokenizer, messages: list[Any], add_generation_prompt: bool, tools: Any, variables: Mapping[str, Any]
+) -> str:
+    source = tokenizer.chat_template
+    if source is None:
+        raise TokenizerError(
+            "the model has no chat template: it was published to continue text, not to answer",
+            hint='give it a text to continue: medusa run --raw "Once upon a time"',
+        )
+    given = {
+        **tokenizer.names,
+        "messages": messages,
+        "tools": tools,
+        "documents": None,
+        "add_generation_prompt": add_generation_prompt,
+        **variables,
+    }
+    try:
+        return render(source, given)
+    except TemplateRefusal as refusal:
+        raise TokenizerError(f"the model's chat template refuses these messages: {refusal.message}") from None
+    except RecursionError:
+        raise TokenizerError("the model's chat template does not end: it calls itself without limit") from None
+    except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+        raise TokenizerError(f"the model's chat template fails: {type(error).__name__}: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """A fresh copy in plain JSON types. Of mappings, keys without a value go: templates would write "None"."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return value
+    return [_plain(item) for item in value]
+
+
+def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _map_strings(item, change) for key, item in value.items()}
+    return [_map_strings(item, change) for item in value] if isinstance(value, list) else value
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
+
+
+def _free_character(values: Any) -> str:
+    used = {char for text in _strings(values) for char in text if ord(char) in _PRIVATE}
+    return next(char for char in map(chr, _PRIVATE) if char not in used)

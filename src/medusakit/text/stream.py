@@ -1,0 +1,98 @@
+"""Token ids in, text out, as soon as it is certain.
+
+Text is held back for two reasons only: a character whose bytes have not all come, and characters that may begin a stop
+string. After a stop nothing comes out any more.
+"""
+
+from __future__ import annotations
+
+import codecs
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from medusakit.text.stops import StopMatcher
+from medusakit.text.tokenizer import Tokenizer
+
+_decoder = codecs.getincrementaldecoder("utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """text: what became certain. stopped: a stop string is complete; neither it nor anything after it comes out."""
+
+    text: str
+    stopped: bool
+
+
+class TextStream:
+    """The text of one answer. All pieces and the flush, joined, are `tokenizer.decode(ids)` up to the stop string.
+
+    Control tokens have no text. Bytes that are not UTF-8 become U+FFFD, except that a character left incomplete at the
+    end is dropped.
+
+    stop       strings that end the answer, none empty
+    continues  the ids continue text that was there before, so a first space is real; else it belongs to the
+               vocabulary's space prefix, if that has one, and is taken away
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), *, continues: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._decode = _decoder(errors="replace")
+        self._stops = StopMatcher(stop)
+        self._drop_space = tokenizer.space_prefix and not continues
+        self._held = ""
+        self._stopped = False
+        self._closed = False
+        self._kept_chars = 0
+        self._ends: list[int] = []  # characters that begin within the text up to each token
+
+    @property
+    def kept_chars(self) -> int:
+        """Characters that have come out."""
+        return self._kept_chars
+
+    @property
+    def kept_tokens(self) -> int:
+        """Tokens that lie wholly in the text that has come out, so an engine that rewinds to the cut keeps these."""
+        return bisect_right(self._ends, self._kept_chars)
+
+    def push(self, token_id: int) -> Piece:
+        """The next token. Raises IndexError for an id that the vocabulary lacks."""
+        if self._closed:
+            return Piece("", self._stopped)
+        fresh = self._text_of(token_id)
+        incomplete = bool(self._decode.getstate()[0])
+        text = self._held + fresh
+        self._ends.append(self._kept_chars + len(text) + incomplete)
+        found = self._stops.feed(fresh)
+        if found:
+            end, length = found
+            return self._stop(text[: len(self._held) + end - length])
+        certain = len(text) - self._stops.pending
+        self._held = text[certain:]
+        return Piece(self._keep(text[:certain]), False)
+
+    def flush(self) -> str:
+        """The end: what may have begun a stop string is text after all. Later pushes have no text."""
+        rest, self._held = self._held, ""
+        self._closed = True
+        return self._keep(rest)
+
+    def _stop(self, text: str) -> Piece:
+        self._held = ""
+        self._stopped = self._closed = True
+        return Piece(self._keep(text), True)
+
+    def _keep(self, text: str) -> str:
+        self._kept_chars += len(text)
+        return text
+
+    def _text_of(self, token_id: int) -> str:
+        """Characters that are complete with this token."""
+        data = self._tokenizer.token_bytes(token_id)
+        text = "" if token_id in self._tokenizer.special_ids else self._decode.decode(data)
+        if self._drop_space and text:
+            self._drop_space = False
+            text = text.removeprefix(" ")
+        return text
