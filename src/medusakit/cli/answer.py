@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from medusakit.cli.ui import Ui
 from medusakit.engine.events import GenerationResult, TokenEvent
+from medusakit.train.interrupt import deferred_interrupt
 
 
 class EventStream(Protocol):
@@ -21,29 +19,6 @@ class EventStream(Protocol):
     def __iter__(self) -> Iterator[TokenEvent]: ...
 
     def close(self) -> None: ...
-
-
-class Interrupt:
-    """Set by the first Ctrl-C."""
-
-    asked = False
-
-
-@contextmanager
-def first_interrupt() -> Iterator[Interrupt]:
-    """The first Ctrl-C asks for an orderly end; a second one raises KeyboardInterrupt."""
-    interrupt = Interrupt()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if interrupt.asked:
-            raise KeyboardInterrupt
-        interrupt.asked = True
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield interrupt
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def token_style(event: TokenEvent, highlight: str) -> str | None:
@@ -58,37 +33,30 @@ def token_style(event: TokenEvent, highlight: str) -> str | None:
 def show_answer(ui: Ui, stream: EventStream, *, highlight: str = "none", live: bool = True) -> GenerationResult:
     """Print the events of `stream` as they come (live) or at the end. Ctrl-C keeps what is there: "cancelled"."""
     shown = 0
-    with first_interrupt() as interrupt:
-        try:
-            for event in stream:
-                if live:
-                    shown += _show(ui, event, highlight)
-                if interrupt.asked:
-                    break
-        finally:
-            stream.close()
-    result = stream.result
+
+    def show(event: TokenEvent) -> None:
+        nonlocal shown
+        shown += len(event.text)
+        if event.text:
+            ui.piece(event.text, token_style(event, highlight))
+
+    result = drain(stream, show if live else None)
     if not live:
-        shown = sum(_show(ui, event, highlight) for event in result.events)
-    if tail := result.text[shown:]:
-        ui.piece(tail)
-    ui.piece("\n")
+        for event in result.events:
+            show(event)
+    ui.piece(result.text[shown:] + "\n")
     return result
 
 
-def drain(stream: EventStream) -> GenerationResult:
-    """Run a generation without showing it; Ctrl-C ends it as above."""
-    with first_interrupt() as interrupt:
+def drain(stream: EventStream, on_event: Callable[[TokenEvent], None] | None = None) -> GenerationResult:
+    """Run a generation to its end. The first Ctrl-C ends it early and keeps what is there; a second stops at once."""
+    with deferred_interrupt() as pressed:
         try:
-            for _ in stream:
-                if interrupt.asked:
+            for event in stream:
+                if on_event:
+                    on_event(event)
+                if pressed():
                     break
         finally:
             stream.close()
     return stream.result
-
-
-def _show(ui: Ui, event: TokenEvent, highlight: str) -> int:
-    if event.text:
-        ui.piece(event.text, token_style(event, highlight))
-    return len(event.text)
