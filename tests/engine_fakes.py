@@ -28,6 +28,7 @@ class LetterTokenizer:
     special_ids: frozenset[int] = frozenset()
     hash: str = "letters"
     vocab_size: int = VOCAB
+    space_prefix: bool = False
 
     @property
     def eos_ids(self) -> frozenset[int]:
@@ -94,7 +95,7 @@ class Prophet:
 
 
 def plain_engine(seed: int = 0, *, eos: Sequence[int] = (), max_context: int = 64, max_rows: int = 4) -> Engine:
-    runtime = random_reference(seed, VOCAB, max_context=max_context, max_rows=max_rows)
+    runtime = random_reference(seed, VOCAB, context_length=max_context, max_rows=max_rows)
     return Engine(runtime, LetterTokenizer(frozenset(eos)), PlainController())
 
 
@@ -107,7 +108,7 @@ def tree_engine(
     max_context: int = 64,
     max_rows: int = 4,
 ) -> Engine:
-    runtime = random_reference(seed, VOCAB, max_context=max_context, max_rows=max_rows)
+    runtime = random_reference(seed, VOCAB, context_length=max_context, max_rows=max_rows)
     plan = make_plan(drafter, StaticPolicy(topology), topology.num_nodes)
     return Engine(runtime, LetterTokenizer(frozenset(eos)), StaticController([plan]))
 
