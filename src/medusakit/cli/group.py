@@ -55,9 +55,12 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group whose commands are `Command`s."""
+    """A group whose commands are `Command`s, listed in the order in which they were added."""
 
     command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
 
 
 class LazyGroup(Group):

@@ -19,7 +19,9 @@ COMMANDS = {
     "run": ("medusakit.cli.run:run", 'Answer one prompt (the default: medusa "...").'),
     "chat": ("medusakit.cli.chat:chat", "Talk over several turns."),
     "compare": ("medusakit.cli.compare:compare", "Plain and Medusa on the same prompts, side by side."),
+    "train": ("medusakit.cli.train:train", "Make heads for a model, stage by stage or all at once."),
     "models": ("medusakit.cli.models:models", "List, fetch, show and remove models."),
+    "tree": ("medusakit.cli.tree:tree", "Show the token tree, or search the budget that pays."),
     "doctor": ("medusakit.cli.doctor:doctor", "Check the machine, the cache, the model and its heads."),
     "config": ("medusakit.cli.config:config", "Show settings and where each came from."),
 }

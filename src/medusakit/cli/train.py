@@ -1,0 +1,138 @@
+"""`medusa train`: heads for a model, stage by stage or all at once. Every stage goes on where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from medusakit.cli.app import App, current_app
+from medusakit.cli.group import Decorated, Group
+from medusakit.cli.options import json_option, settings
+from medusakit.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from medusakit.train.pipeline import Pipeline
+    from medusakit.train.recipe import Recipe
+
+ALL = ("seeds", "distill", "capture", "heads", "calibrate", "tree", "artifact")
+NEED_TORCH = frozenset({"heads", "calibrate", "tree"})
+STAGE_HELP = {
+    "seeds": "Collect prompts for the model, none of a benchmark.",
+    "distill": "Let the model answer them, keeping its hidden states.",
+    "capture": "Add answers that exist, with their hidden states.",
+    "heads": "Train the drafter on those answers.",
+    "calibrate": "Measure how often guesses are right, on held-out answers.",
+    "tree": "Grow the tree, say what it is worth, write the heads.",
+    "all": "Every stage in order; finished ones are skipped.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What the options of a stage name."""
+
+    recipe: Path | None
+    work: Path | None
+    out: Path
+    family: str | None
+    tokens: int | None
+    epochs: float | None
+
+
+@click.group(cls=Group)
+def train() -> None:
+    """Make heads for a model: seeds, distill, capture, heads, calibrate, tree.
+
+    Ctrl-C saves; the same command goes on from there.
+    """
+
+
+def stage_options(command: Decorated) -> Decorated:
+    """The options of every stage."""
+    path = click.Path(path_type=Path)
+    options: list[Callable[[Decorated], Decorated]] = [
+        click.option("--recipe", type=path, help="TOML file with every setting of the run."),
+        click.option("--out", type=path, default=Path("heads"), help="Folder of the finished heads. [heads]"),
+        click.option("--work", type=path, help="Folder of what the stages leave for each other. [OUT-work]"),
+        click.option("--family", type=click.Choice(("hydra", "medusa")), help="Kind of heads; the recipe's if unset."),
+        click.option("--tokens", type=click.IntRange(1000), metavar="N", help="Tokens of answers to make."),
+        click.option("--epochs", type=click.FloatRange(0.01, 100), metavar="X", help="Passes over the answers."),
+        settings("model", "threads", "offline"),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _add(name: str, stages: tuple[str, ...]) -> None:
+    @train.command(name, help=STAGE_HELP[name])
+    @stage_options
+    @json_option
+    def command(json_file: str | None, **options: Any) -> None:
+        run_stages(current_app(), Where(**options), stages, json_file)
+
+
+def run_stages(app: App, where: Where, stages: tuple[str, ...], json_file: str | None) -> None:
+    """Run the stages with bars and their expectation lines; Ctrl-C leaves everything ready to go on."""
+    from medusakit.cli.stages import StageBars
+    from medusakit.cli.ui import write_json
+
+    if NEED_TORCH & set(stages):
+        _require_torch()
+    recipe = make_recipe(app, where)
+    results: dict[str, Any] = {}
+    with StageBars(app.ui) as bars:
+        pipeline = open_pipeline(app, recipe, where, bars)
+        try:
+            for stage in stages:
+                results[stage] = pipeline.run(stage)
+        except KeyboardInterrupt:
+            app.ui.note("saved; the same command goes on from here")
+            raise
+    if json_file:
+        write_json(app.ui, json_file, {"stages": results, "recipe": recipe.model_dump(mode="json")})
+    if "artifact" in stages:
+        app.ui.line(f'next: medusa compare -m {recipe.model} --heads {where.out} "Explain a B-tree in two sentences"')
+
+
+def make_recipe(app: App, where: Where) -> Recipe:
+    """The recipe file (or the defaults) with what the flags say."""
+    from medusakit.train.recipe import Recipe, read_recipe
+
+    recipe = read_recipe(where.recipe) if where.recipe else Recipe()
+    changes: dict[str, Any] = {}
+    if where.recipe is None or app.resolved.origins["model"].source != "default":
+        changes["model"] = app.config.model
+    if where.tokens:
+        changes["distill"] = recipe.distill.model_copy(update={"max_tokens": where.tokens})
+    heads = {"family": where.family, "epochs": where.epochs}
+    if given := {name: value for name, value in heads.items() if value is not None}:
+        changes["heads"] = recipe.heads.model_copy(update=given)
+    return recipe.model_copy(update=changes)
+
+
+def open_pipeline(app: App, recipe: Recipe, where: Where, on_progress: Any) -> Pipeline:
+    from medusakit.train.pipeline import Pipeline
+    from medusakit.train.place import open_model
+
+    with app.ui.status(f"opening {recipe.model}"):
+        model = open_model(recipe, threads=app.config.threads, offline=app.config.offline)
+    work = where.work or where.out.with_name(f"{where.out.name}-work")
+    return Pipeline(recipe, model, work, where.out, on_progress)
+
+
+def _require_torch() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise MissingExtraError("training needs torch, which is not installed", hint="pip install 'medusakit[train]'")
+
+
+for _name in ALL[:-2]:
+    _add(_name, (_name,))
+_add("tree", ("tree", "artifact"))
+_add("all", ALL)

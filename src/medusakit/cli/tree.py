@@ -1,0 +1,150 @@
+"""`medusa tree`: the token tree that decoding uses, and which budget pays on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from medusakit.cli.app import App, current_app
+from medusakit.cli.group import Group
+from medusakit.cli.options import MODEL, json_option, settings
+from medusakit.errors import ArtifactError, CacheError
+
+if TYPE_CHECKING:
+    from medusakit.artifact.io import Artifact
+    from medusakit.llm import LLM
+    from medusakit.tree.cost import Budget
+    from medusakit.tree.topology import Topology
+
+SHOWN_NODES = 16
+
+
+@click.group(cls=Group)
+def tree() -> None:
+    """The token tree: which guesses one pass verifies."""
+
+
+@tree.command()
+@settings(*MODEL, "budget", "tree")
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also draw the tree into this SVG file.")
+@json_option
+def show(svg: Path | None, json_file: str | None) -> None:
+    """Draw the tree that decoding uses here, with how often each node is accepted."""
+    from medusakit.cli.ui import write_json
+    from medusakit.tree import render
+
+    app = current_app()
+    llm, artifact = load(app)
+    topology = shown_topology(app, llm, artifact)
+    acceptance = acceptance_of(artifact, topology)
+    family = artifact.manifest.drafter.family
+    if svg:
+        _write(svg, render.svg(topology, acceptance, title=f"{family} tree for {artifact.manifest.backbone.name}"))
+        app.ui.note(f"wrote {svg}")
+    if json_file:
+        write_json(app.ui, json_file, _document(llm, topology, acceptance))
+    if json_file != "-":
+        app.ui.line(render.draw(topology, acceptance))
+        app.ui.line(_expectation(llm))
+
+
+@tree.command()
+@settings(*MODEL)
+@click.option("--again", is_flag=True, help="Measure the cost of a pass again.")
+@json_option
+def search(again: bool, json_file: str | None) -> None:
+    """Expected tokens and speed-up of every budget, from measured acceptance and the measured cost of a pass."""
+    from medusakit.cli.ui import write_json
+    from medusakit.tree.cost import budgets
+
+    app = current_app()
+    llm, artifact = load(app)
+    draft_s, other_s, cost = _costs(llm, artifact, again)
+    gains = [node.acceptance for node in artifact.tree.nodes]
+    found = budgets(gains, cost, draft_s, other_s)
+    best = max(found, key=lambda budget: budget.speedup)
+    if json_file:
+        document = {"draft_ms": 1e3 * draft_s, "other_ms": 1e3 * other_s, "best": asdict(best)}
+        write_json(app.ui, json_file, document | {"budgets": [asdict(budget) for budget in found]})
+    if json_file != "-":
+        _show_budgets(app, llm, found, best, draft_s)
+
+
+def load(app: App) -> tuple[LLM, Artifact]:
+    """The model with its heads. Raises ArtifactError where there are none."""
+    llm = app.load()
+    if llm.parts.artifact is None:
+        raise ArtifactError(
+            f"{app.config.model} has no heads, so there is no tree",
+            hint=f"medusa train all -m {app.config.model} --out ./heads",
+        )
+    return llm, llm.parts.artifact
+
+
+def shown_topology(app: App, llm: LLM, artifact: Artifact) -> Topology:
+    """What decoding uses; where that is plain decoding, the calibrated tree's best nodes all the same."""
+    if llm.parts.topology.num_nodes > 1 or app.config.budget:
+        return llm.parts.topology
+    return artifact.topology(SHOWN_NODES)
+
+
+def acceptance_of(artifact: Artifact, topology: Topology) -> list[float] | None:
+    """Measured acceptance of each drafted node; None for a tree with nodes that were not calibrated."""
+    known = {node.path: node.acceptance for node in artifact.tree.nodes}
+    paths = topology.rank_paths[1:]
+    return [known[path] for path in paths] if all(path in known for path in paths) else None
+
+
+def _costs(llm: LLM, artifact: Artifact, again: bool) -> tuple[float, float, Any]:
+    """Draft seconds, other seconds, cost of a pass."""
+    from medusakit.engine.loading import OTHER_S
+    from medusakit.engine.measure import measure_draft, measure_steps
+    from medusakit.tree.cost import StepCost
+
+    drafter, cost = llm.parts.drafter, llm.parts.cost
+    assert drafter is not None and cost is not None
+    if again:
+        cost = StepCost.single(measure_steps(llm.runtime))
+    draft_s = measure_draft(drafter, artifact.topology(SHOWN_NODES), llm.runtime.spec.hidden_size)
+    return draft_s, OTHER_S, cost
+
+
+def _document(llm: LLM, topology: Topology, acceptance: list[float] | None) -> dict[str, Any]:
+    shares: Sequence[float | None] = acceptance or [None] * (topology.num_nodes - 1)
+    paths = topology.rank_paths[1:]
+    nodes = [{"path": path, "acceptance": share} for path, share in zip(paths, shares, strict=True)]
+    budget = llm.parts.budget
+    return {"num_nodes": topology.num_nodes, "nodes": nodes, "expected": asdict(budget) if budget else None}
+
+
+def _expectation(llm: LLM) -> str:
+    budget = llm.parts.budget
+    if budget is None:
+        return "this tree was asked for, not chosen"
+    if budget.num_nodes == 1:
+        return "decoding is plain here: no budget is expected to pay on this machine"
+    return f"expected {budget.tau:.2f} tokens a step, {budget.speedup:.2f}x of plain decoding on this machine"
+
+
+def _show_budgets(app: App, llm: LLM, found: list[Budget], best: Budget, draft_s: float) -> None:
+    sizes = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, best.num_nodes}
+    rows = [
+        (budget.num_nodes, f"{1e3 * budget.step_s:.1f}", f"{budget.tau:.2f}", f"{budget.speedup:.2f}x", mark)
+        for budget in found
+        if budget.num_nodes in sizes
+        for mark in ["best" if budget == best else ""]
+    ]
+    app.ui.table("", ("nodes", "step ms", "expected tau", "speed-up", ""), rows, text=0)
+    weights = llm.runtime.capabilities.weights
+    app.ui.line(f"weights {weights}, draft {1e3 * draft_s:.1f} ms, calibrated on held-out answers")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CacheError(f"cannot write {path}: {error.strerror}", hint="--svg another path") from None
