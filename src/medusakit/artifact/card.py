@@ -14,24 +14,39 @@ def card_text(manifest: ArtifactManifest, tree: CalibratedTree) -> str:
     """Markdown: what it is, for which model, how it does, what it was trained on, how to use it."""
     backbone, drafter = manifest.backbone, manifest.drafter
     lines = [
-        f"# {drafter.family} drafter for {backbone.name}", "",
+        f"# {drafter.family} drafter for {backbone.name}",
+        "",
         f"Drafts up to {drafter.depth} tokens ahead for `{backbone.name}`; the model verifies them as a tree in one",
-        "pass, so what comes out is the model's own text (medusakit, arXiv 2401.10774). It fits these weights:", "",
-        *_table(("property", "value"), [
-            ("fingerprint", f"`{backbone.fingerprint}`"),
-            ("hidden size", backbone.hidden_size),
-            ("vocabulary", backbone.vocab_size),
-            ("draft vocabulary", drafter.draft_vocab_size or "full"),
-            *((name, f"`{value}`") for name, value in sorted(drafter.params.items())),
-        ]), "",
-        "## How well it drafts", "",
+        "pass, so what comes out is the model's own text (medusakit, arXiv 2401.10774). It fits these weights:",
+        "",
+        *_table(
+            ("property", "value"),
+            [
+                ("fingerprint", f"`{backbone.fingerprint}`"),
+                ("hidden size", backbone.hidden_size),
+                ("vocabulary", backbone.vocab_size),
+                ("draft vocabulary", drafter.draft_vocab_size or "full"),
+                *((name, f"`{value}`") for name, value in sorted(drafter.params.items())),
+            ],
+        ),
+        "",
+        "## How well it drafts",
+        "",
         *_accuracy(manifest.provenance.metrics),
-        *_tree_lines(tree), "",
-        "## Where it comes from", "",
-        *_origin(manifest), "",
-        "## Use", "",
-        "```", "medusa run -m MODEL --heads THIS_FOLDER \"Explain a B-tree in two sentences\"", "```", "",
-        "Files: " + ", ".join(f"`{name}` (sha256 `{value[:16]}...`)" for name, value in manifest.files.items()), "",
+        *_tree_lines(tree),
+        "",
+        "## Where it comes from",
+        "",
+        *_origin(manifest),
+        "",
+        "## Use",
+        "",
+        "```",
+        'medusa run -m MODEL --heads THIS_FOLDER "Explain a B-tree in two sentences"',
+        "```",
+        "",
+        "Files: " + ", ".join(f"`{name}` (sha256 `{value[:16]}...`)" for name, value in manifest.files.items()),
+        "",
     ]
     return "\n".join(lines)
 
@@ -39,11 +54,15 @@ def card_text(manifest: ArtifactManifest, tree: CalibratedTree) -> str:
 def _accuracy(metrics: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     if by_depth := metrics.get("top1_by_depth"):
-        lines += _table(("depth", "top-1 on held-out answers of the model"),
-                        [(depth, f"{value:.3f}") for depth, value in enumerate(by_depth, start=1)]) + [""]
+        lines += _table(
+            ("depth", "top-1 on held-out answers of the model"),
+            [(depth, f"{value:.3f}") for depth, value in enumerate(by_depth, start=1)],
+        ) + [""]
     if by_budget := metrics.get("tau_by_budget"):
-        lines += _table(("nodes a step (root included)", "expected tokens a step"),
-                        [(budget, f"{value:.2f}") for budget, value in by_budget.items()]) + [""]
+        lines += _table(
+            ("nodes a step (root included)", "expected tokens a step"),
+            [(budget, f"{value:.2f}") for budget, value in by_budget.items()],
+        ) + [""]
     if verdict := metrics.get("verdict"):
         lines += [str(verdict), ""]
     return lines or ["Not measured.", ""]
@@ -54,8 +73,10 @@ def _tree_lines(tree: CalibratedTree) -> list[str]:
         return ["No calibrated tree."]
     shown = ", ".join(f"{'-'.join(map(str, node.path))}: {node.acceptance:.2f}" for node in tree.nodes[:_SHOWN_NODES])
     source = f" ({tree.data})" if tree.data else ""
-    return [f"Tree: {len(tree.nodes)} nodes in order of gain, calibrated on {tree.num_positions:,} positions{source}.",
-            f"The first of them, rank path and joint acceptance: {shown}."]
+    return [
+        f"Tree: {len(tree.nodes)} nodes in order of gain, calibrated on {tree.num_positions:,} positions{source}.",
+        f"The first of them, rank path and joint acceptance: {shown}.",
+    ]
 
 
 def _origin(manifest: ArtifactManifest) -> list[str]:
@@ -68,8 +89,11 @@ def _origin(manifest: ArtifactManifest) -> list[str]:
     rows += [(name, f"`{recipe[name]}`") for name in sorted(recipe) if name not in ("licenses",)]
     lines = _table(("what", "value"), rows)
     if licenses := recipe.get("licenses"):
-        lines += ["", "Prompts: " + "; ".join(f"{source}, {licence}" for source, licence in sorted(licenses.items())),
-                  "The weights' licence follows the model's and the prompts' own."]
+        lines += [
+            "",
+            "Prompts: " + "; ".join(f"{source}, {licence}" for source, licence in sorted(licenses.items())),
+            "The weights' licence follows the model's and the prompts' own.",
+        ]
     return lines
 
 

@@ -29,11 +29,14 @@ def disk_error(path: Path, cause: OSError) -> MedusaError:
     """What a person can do about an OSError met while writing `path`."""
     if cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         free = shutil.disk_usage(_existing_parent(path)).free / 1e6
-        return RuntimeFailure(f"no space left while writing {path} ({free:.0f} MB free there)",
-                              hint="free some space and run the same command again: finished work is kept")
+        return RuntimeFailure(
+            f"no space left while writing {path} ({free:.0f} MB free there)",
+            hint="free some space and run the same command again: finished work is kept",
+        )
     if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return RuntimeFailure(f"cannot write {path}: {os.strerror(cause.errno)}",
-                              hint="choose a folder that you may write to")
+        return RuntimeFailure(
+            f"cannot write {path}: {os.strerror(cause.errno)}", hint="choose a folder that you may write to"
+        )
     return RuntimeFailure(f"cannot write {path}: {cause}")
 
 

@@ -41,8 +41,10 @@ def find_heads(
     chosen = [path for path, family in fitting if drafter in (None, family)]
     if not chosen and drafter is not None:
         known = ", ".join(sorted({family for _, family in fitting})) or "none"
-        raise ArtifactError(f"no {drafter} heads fit {source.spec.name}; families that do: {known}",
-                            hint="medusa train all -m MODEL --out ./heads")
+        raise ArtifactError(
+            f"no {drafter} heads fit {source.spec.name}; families that do: {known}",
+            hint="medusa train all -m MODEL --out ./heads",
+        )
     return load_artifact(chosen[0]) if chosen else None
 
 

@@ -32,17 +32,21 @@ def check_fits(artifact: Artifact, source: WeightSource, *, tokenizer_hash: str 
             raise ArtifactMismatchError(
                 f"the heads in {artifact.path} do not fit this model: they expect {what} {expected} ({heads.name}), "
                 f"the model has {found} ({model.name})",
-                hint="medusa train all -m MODEL --out ./heads, or run without --heads")
+                hint="medusa train all -m MODEL --out ./heads, or run without --heads",
+            )
 
 
-def check_tensors(artifact: Artifact, tensors: Mapping[str, NDArray[np.generic]],
-                  expected: Mapping[str, tuple[int, ...]]) -> None:
+def check_tensors(
+    artifact: Artifact, tensors: Mapping[str, NDArray[np.generic]], expected: Mapping[str, tuple[int, ...]]
+) -> None:
     """The drafter's file must hold exactly the tensors that its family expects. Raises ArtifactError naming one."""
     for name, shape in expected.items():
         if name not in tensors:
             raise ArtifactError(f"{artifact.path}: tensor {name} is missing from the drafter's file")
         if tensors[name].shape != shape:
-            raise ArtifactError(f"{artifact.path}: tensor {name} has shape {list(tensors[name].shape)}, "
-                                f"the manifest asks for {list(shape)}")
+            raise ArtifactError(
+                f"{artifact.path}: tensor {name} has shape {list(tensors[name].shape)}, "
+                f"the manifest asks for {list(shape)}"
+            )
     if extra := sorted(tensors.keys() - expected.keys()):
         raise ArtifactError(f"{artifact.path}: unexpected tensor {extra[0]} in the drafter's file")

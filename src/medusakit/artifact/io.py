@@ -63,8 +63,9 @@ def load_artifact(path: str | Path) -> Artifact:
     """Open a heads folder. Raises ArtifactError: missing or changed files, unknown keys, too deep a tree."""
     folder = Path(path)
     if not (folder / MANIFEST).is_file():
-        raise ArtifactError(f"{folder} is not a heads folder: it has no {MANIFEST}",
-                            hint="medusa train all -m MODEL --out ./heads")
+        raise ArtifactError(
+            f"{folder} is not a heads folder: it has no {MANIFEST}", hint="medusa train all -m MODEL --out ./heads"
+        )
     manifest = _parse(ArtifactManifest, folder / MANIFEST)
     _check_files(folder, manifest)
     tree = _parse(CalibratedTree, folder / TREE)
@@ -72,8 +73,15 @@ def load_artifact(path: str | Path) -> Artifact:
     return Artifact(folder, manifest, tree)
 
 
-def save_artifact(path: str | Path, *, backbone: Backbone, drafter: DrafterConfig, tree: CalibratedTree,
-                  tensors: Mapping[str, Array], provenance: Provenance) -> Artifact:
+def save_artifact(
+    path: str | Path,
+    *,
+    backbone: Backbone,
+    drafter: DrafterConfig,
+    tree: CalibratedTree,
+    tensors: Mapping[str, Array],
+    provenance: Provenance,
+) -> Artifact:
     """Write the folder, replacing an earlier artifact there; floats are stored as float16.
 
     Raises ArtifactError for values that may not be stored, or if `path` holds something else than an artifact;
@@ -81,8 +89,9 @@ def save_artifact(path: str | Path, *, backbone: Backbone, drafter: DrafterConfi
     """
     folder = Path(path)
     if folder.exists() and not _replaceable(folder):
-        raise ArtifactError(f"{folder} exists and is not a heads folder, so it will not be replaced",
-                            hint="give another --out")
+        raise ArtifactError(
+            f"{folder} exists and is not a heads folder, so it will not be replaced", hint="give another --out"
+        )
     check_tree(tree, drafter.depth, where="the calibrated tree")
     stored = {name: _as_stored(name, value) for name, value in tensors.items()}
     with atomic_folder(folder) as temporary:
@@ -102,8 +111,10 @@ def check_tree(tree: CalibratedTree, depth: int, *, where: str) -> None:
     except ValueError as cause:
         raise ArtifactError(f"{where} is not a tree: {cause}", hint="medusa tree search --heads HEADS") from cause
     if topology.max_depth > depth:
-        raise ArtifactError(f"{where} is {topology.max_depth} deep, but the drafter has {depth} heads",
-                            hint="medusa tree search --heads HEADS")
+        raise ArtifactError(
+            f"{where} is {topology.max_depth} deep, but the drafter has {depth} heads",
+            hint="medusa tree search --heads HEADS",
+        )
 
 
 def _replaceable(folder: Path) -> bool:
@@ -116,8 +127,10 @@ def _as_stored(name: str, value: Array) -> Array:
     with np.errstate(over="ignore"):
         stored = np.ascontiguousarray(value, dtype=np.float16)
     if not np.isfinite(stored).all():
-        raise ArtifactError(f"tensor {name} has values that float16 cannot hold (NaN, infinite or above 65,504)",
-                            hint="train again with a lower learning rate")
+        raise ArtifactError(
+            f"tensor {name} has values that float16 cannot hold (NaN, infinite or above 65,504)",
+            hint="train again with a lower learning rate",
+        )
     return stored
 
 
@@ -135,8 +148,10 @@ def _check_files(folder: Path, manifest: ArtifactManifest) -> None:
         if Path(name).name != name or not file.is_file():
             raise ArtifactError(f"{file} is missing from the heads folder", hint="copy or train the heads again")
         if (found := sha256_file(file)) != expected:
-            raise ArtifactError(f"{file} was changed or damaged: its sha256 is {found}, {MANIFEST} says {expected}",
-                                hint="copy or train the heads again")
+            raise ArtifactError(
+                f"{file} was changed or damaged: its sha256 is {found}, {MANIFEST} says {expected}",
+                hint="copy or train the heads again",
+            )
 
 
 def _parse(schema: type[Model], file: Path) -> Model:

@@ -1,9 +1,9 @@
 """The artifact: the folder that training writes and inference loads.
 
-    medusa.json            this schema (pydantic, unknown keys refused)
-    drafter.safetensors    the drafter's tensors, float16
-    tree.json              calibrated nodes in greedy order with their measured joint acceptance
-    README.md              the card, made from the two
+medusa.json            this schema (pydantic, unknown keys refused)
+drafter.safetensors    the drafter's tensors, float16
+tree.json              calibrated nodes in greedy order with their measured joint acceptance
+README.md              the card, made from the two
 """
 
 from __future__ import annotations

@@ -51,9 +51,13 @@ class DatasetManifest(_Strict):
 
     def with_shards(self, shards: Iterable[ShardEntry]) -> DatasetManifest:
         entries = tuple(sorted(shards, key=lambda entry: entry.name))
-        return self.model_copy(update={
-            "shards": entries, "num_samples": sum(entry.num_samples for entry in entries),
-            "num_tokens": sum(entry.num_tokens for entry in entries)})
+        return self.model_copy(
+            update={
+                "shards": entries,
+                "num_samples": sum(entry.num_samples for entry in entries),
+                "num_tokens": sum(entry.num_tokens for entry in entries),
+            }
+        )
 
 
 class ShardWriter:
@@ -89,8 +93,10 @@ class ShardWriter:
 
     def add(self, sample: Sample) -> None:
         if not np.isfinite(sample.hidden).all():
-            raise DatasetError("the model's hidden states hold NaN or values that float16 cannot hold",
-                               hint="check the model: medusa doctor -m MODEL")
+            raise DatasetError(
+                "the model's hidden states hold NaN or values that float16 cannot hold",
+                hint="check the model: medusa doctor -m MODEL",
+            )
         self._pending.append(sample)
         self._pending_tokens += sample.num_generated
         self.finished.add((sample.group, sample.turn))
@@ -104,8 +110,12 @@ class ShardWriter:
         name = _next_name(self._manifest)
         data = shard_bytes(self._pending)
         write_atomic(self._folder / name, data)
-        entry = ShardEntry(name=name, sha256=hashlib.sha256(data).hexdigest(),
-                           num_samples=len(self._pending), num_tokens=self._pending_tokens)
+        entry = ShardEntry(
+            name=name,
+            sha256=hashlib.sha256(data).hexdigest(),
+            num_samples=len(self._pending),
+            num_tokens=self._pending_tokens,
+        )
         self._manifest = self._manifest.with_shards((*self._manifest.shards, entry))
         self._pending, self._pending_tokens = [], 0
         self._save_manifest()
@@ -132,8 +142,11 @@ class Dataset:
             raise DatasetError("no folder of training data was given", hint="medusa train distill --out runs/distill")
         self.manifests = [check_dataset(folder) if verify else read_manifest(folder) for folder in folders]
         _require_one_model(folders, self.manifests)
-        self.shards = [Shard(folder / entry.name) for folder, manifest in zip(folders, self.manifests, strict=True)
-                       for entry in manifest.shards]
+        self.shards = [
+            Shard(folder / entry.name)
+            for folder, manifest in zip(folders, self.manifests, strict=True)
+            for entry in manifest.shards
+        ]
         self._starts = np.cumsum([0, *(len(shard) for shard in self.shards)])
 
     @property
@@ -168,8 +181,10 @@ def read_manifest(folder: Path) -> DatasetManifest:
     try:
         return DatasetManifest.model_validate_json((folder / MANIFEST).read_bytes())
     except OSError as cause:
-        raise DatasetError(f"{folder} is not a training set: {MANIFEST} cannot be read ({cause.strerror})",
-                           hint=f"medusa train distill --out {folder}") from cause
+        raise DatasetError(
+            f"{folder} is not a training set: {MANIFEST} cannot be read ({cause.strerror})",
+            hint=f"medusa train distill --out {folder}",
+        ) from cause
     except ValidationError as cause:
         problem = cause.errors()[0]
         raise DatasetError(f"{folder / MANIFEST}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from cause
@@ -182,8 +197,9 @@ def check_dataset(folder: Path) -> DatasetManifest:
         file = folder / entry.name
         if not file.is_file() or sha256_file(file) != entry.sha256:
             problem = "was changed or damaged" if file.is_file() else "is missing"
-            raise DatasetError(f"{file} {problem}",
-                               hint=f"rm -f {file}, then distill again (only its samples are made anew)")
+            raise DatasetError(
+                f"{file} {problem}", hint=f"rm -f {file}, then distill again (only its samples are made anew)"
+            )
     return manifest
 
 
@@ -202,11 +218,16 @@ def _continued(folder: Path, wanted: DatasetManifest) -> DatasetManifest:
     if not (folder / MANIFEST).exists():
         return wanted
     found = read_manifest(folder)
-    for what, old, new in (("model", found.backbone.fingerprint, wanted.backbone.fingerprint),
-                           ("seed", found.seed, wanted.seed), ("settings", found.settings, wanted.settings)):
+    for what, old, new in (
+        ("model", found.backbone.fingerprint, wanted.backbone.fingerprint),
+        ("seed", found.seed, wanted.seed),
+        ("settings", found.settings, wanted.settings),
+    ):
         if old != new:
-            raise DatasetError(f"{folder} was begun with {what} {old}, now asked for {new}",
-                               hint="give another --out, or remove the folder")
+            raise DatasetError(
+                f"{folder} was begun with {what} {old}, now asked for {new}",
+                hint="give another --out, or remove the folder",
+            )
     return found.with_shards(entry for entry in found.shards if (folder / entry.name).is_file())
 
 
@@ -216,8 +237,9 @@ def _adopt(folder: Path, manifest: DatasetManifest) -> DatasetManifest:
     for file in sorted(folder.glob("shard-*.safetensors")):
         if file.name not in known:
             shard = Shard(file)
-            known[file.name] = ShardEntry(name=file.name, sha256=sha256_file(file), num_samples=len(shard),
-                                          num_tokens=shard.num_tokens)
+            known[file.name] = ShardEntry(
+                name=file.name, sha256=sha256_file(file), num_samples=len(shard), num_tokens=shard.num_tokens
+            )
     for leftover in folder.glob(".shard-*.tmp"):
         leftover.unlink()
     return manifest.with_shards(known.values())
@@ -240,5 +262,6 @@ def _require_one_model(folders: Sequence[Path], manifests: Sequence[DatasetManif
     first = manifests[0].backbone.fingerprint
     for folder, manifest in zip(folders, manifests, strict=True):
         if manifest.backbone.fingerprint != first:
-            raise DatasetError(f"{folder} holds states of another model ({manifest.backbone.fingerprint}) than "
-                               f"{folders[0]} ({first})")
+            raise DatasetError(
+                f"{folder} holds states of another model ({manifest.backbone.fingerprint}) than {folders[0]} ({first})"
+            )

@@ -26,7 +26,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _grams(words: Sequence[str], size: int) -> set[Gram]:
-    return {tuple(words[i:i + size]) for i in range(len(words) - size + 1)}
+    return {tuple(words[i : i + size]) for i in range(len(words) - size + 1)}
 
 
 class BenchmarkTexts:
@@ -73,5 +73,7 @@ def _spec_bench_file() -> Traversable:
     for name in ("spec-bench.jsonl", "spec-bench.jsonl.gz"):
         if (folder / name).is_file():
             return folder / name
-    raise DatasetError(f"{folder}/spec-bench.jsonl is missing, so training prompts cannot be checked against it",
-                       hint="install medusakit again")
+    raise DatasetError(
+        f"{folder}/spec-bench.jsonl is missing, so training prompts cannot be checked against it",
+        hint="install medusakit again",
+    )

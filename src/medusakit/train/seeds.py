@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from medusakit.artifact.files import make_folder, write_atomic
 from medusakit.errors import DatasetError
 from medusakit.train.leakage import BenchmarkTexts, spec_bench_texts
@@ -19,8 +21,7 @@ from medusakit.train.templates import Conversation, PromptTemplates, load_templa
 _CATEGORY_OF_SOURCE = {"gsm8k-train": "math", "templates/code": "coding"}
 
 
-@dataclass(frozen=True, slots=True)
-class SeedConfig:
+class SeedConfig(BaseModel):
     """What to ask the model.
 
     templates    conversations drawn from the package's own templates
@@ -30,11 +31,13 @@ class SeedConfig:
     max_chars    longer prompts are left out (prefill costs as much as generating)
     """
 
-    templates: int = 6000
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    templates: int = Field(default=6000, ge=0)
     files: tuple[str, ...] = ()
     answered: tuple[str, ...] = ()
     turn_shares: tuple[float, ...] = (0.6, 0.1)
-    max_chars: int = 1500
+    max_chars: int = Field(default=1500, ge=1)
     seed: int = 0
 
 
@@ -63,8 +66,12 @@ def make_seeds(config: SeedConfig, out: Path, *, forbidden: BenchmarkTexts | Non
     random.Random(f"order-{config.seed}").shuffle(kept)
     make_folder(out.parent)
     write_atomic(out, "".join(json.dumps(asdict(seed), ensure_ascii=False) + "\n" for seed in kept).encode())
-    return SeedReport(len(kept), dict(Counter(seed.category for seed in kept)), dict(dropped),
-                      {seed.source: seed.license for seed in kept})
+    return SeedReport(
+        len(kept),
+        dict(Counter(seed.category for seed in kept)),
+        dict(dropped),
+        {seed.source: seed.license for seed in kept},
+    )
 
 
 def read_seeds(path: Path) -> list[Conversation]:
@@ -108,8 +115,9 @@ def _from_files(config: SeedConfig, templates: PromptTemplates) -> Iterator[Conv
             yield Conversation((*seed.turns, *more), seed.source, seed.license, seed.category)
 
 
-def _filtered(candidates: Iterable[Conversation], config: SeedConfig, forbidden: BenchmarkTexts,
-              dropped: Counter[str]) -> Iterator[Conversation]:
+def _filtered(
+    candidates: Iterable[Conversation], config: SeedConfig, forbidden: BenchmarkTexts, dropped: Counter[str]
+) -> Iterator[Conversation]:
     seen = set(_openings(config.answered))
     for seed in candidates:
         reason = _reason(seed, config, forbidden, seen)

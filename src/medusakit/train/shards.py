@@ -48,7 +48,7 @@ class Sample:
 
     @property
     def gen(self) -> NDArray[np.int32]:
-        return self.ids[self.prompt_len:]
+        return self.ids[self.prompt_len :]
 
 
 def group_of(first_prompt_ids: Sequence[int]) -> int:
@@ -60,14 +60,16 @@ def group_of(first_prompt_ids: Sequence[int]) -> int:
 def shard_bytes(samples: Sequence[Sample]) -> bytes:
     """The file's content."""
     lengths = [len(sample.ids) for sample in samples]
-    content: bytes = save({
-        "ids": np.concatenate([sample.ids for sample in samples]).astype(np.int32),
-        "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        "prompt_lens": np.array([sample.prompt_len for sample in samples], dtype=np.int32),
-        "hidden": np.concatenate([sample.hidden for sample in samples]).astype(np.float16),
-        "groups": np.array([sample.group for sample in samples], dtype=np.int64),
-        "turns": np.array([sample.turn for sample in samples], dtype=np.int32),
-    })
+    content: bytes = save(
+        {
+            "ids": np.concatenate([sample.ids for sample in samples]).astype(np.int32),
+            "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            "prompt_lens": np.array([sample.prompt_len for sample in samples], dtype=np.int32),
+            "hidden": np.concatenate([sample.hidden for sample in samples]).astype(np.float16),
+            "groups": np.array([sample.group for sample in samples], dtype=np.int64),
+            "turns": np.array([sample.turn for sample in samples], dtype=np.int32),
+        }
+    )
     return content
 
 
@@ -83,12 +85,15 @@ class Shard:
         if missing := [name for name in _LAYOUT if name not in tensors]:
             raise DatasetError(f"{path} is not a training shard: it has no tensor {missing[0]}")
         self._ids, self.offsets, self.prompt_lens, self._hidden, self.groups, self.turns = (
-            tensors[name] for name in _LAYOUT)
+            tensors[name] for name in _LAYOUT
+        )
         self.num_generated = np.diff(self.offsets) - self.prompt_lens
         self._rows = np.concatenate([[0], np.cumsum(self.num_generated)])
         if int(self.offsets[-1]) != len(self._ids) or int(self._rows[-1]) != len(self._hidden):
-            raise DatasetError(f"{path} contradicts itself: {len(self._ids)} ids and {len(self._hidden)} states for "
-                               f"{int(self.offsets[-1])} and {int(self._rows[-1])} expected")
+            raise DatasetError(
+                f"{path} contradicts itself: {len(self._ids)} ids and {len(self._hidden)} states for "
+                f"{int(self.offsets[-1])} and {int(self._rows[-1])} expected"
+            )
 
     def __len__(self) -> int:
         return len(self.prompt_lens)
@@ -104,9 +109,10 @@ class Shard:
 
     def __getitem__(self, index: int) -> Sample:
         begin, end = int(self.offsets[index]), int(self.offsets[index + 1])
-        hidden = self._hidden[int(self._rows[index]): int(self._rows[index + 1])]
-        return Sample(self._ids[begin:end], int(self.prompt_lens[index]), hidden,
-                      int(self.groups[index]), int(self.turns[index]))
+        hidden = self._hidden[int(self._rows[index]) : int(self._rows[index + 1])]
+        return Sample(
+            self._ids[begin:end], int(self.prompt_lens[index]), hidden, int(self.groups[index]), int(self.turns[index])
+        )
 
 
 def map_tensors(path: Path) -> dict[str, NDArray[Any]]:
@@ -118,8 +124,11 @@ def map_tensors(path: Path) -> dict[str, NDArray[Any]]:
             if not 2 <= header_size <= size - 8:
                 raise ValueError("its header is longer than the file")
             header = json.loads(file.read(header_size))
-        return {name: _map_one(path, entry, 8 + header_size, size)
-                for name, entry in header.items() if name != "__metadata__"}
+        return {
+            name: _map_one(path, entry, 8 + header_size, size)
+            for name, entry in header.items()
+            if name != "__metadata__"
+        }
     except FileNotFoundError as cause:
         raise DatasetError(f"{path} is missing") from cause
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:

@@ -15,19 +15,35 @@ from medusakit.artifact.io import check_fits, check_tensors, load_artifact, save
 from medusakit.artifact.schema import Backbone, CalibratedTree, DrafterConfig, Provenance, TreeNode
 from medusakit.errors import ArtifactError, ArtifactMismatchError, RuntimeFailure
 
-TREE = CalibratedTree(nodes=(TreeNode(path=(0,), acceptance=0.5), TreeNode(path=(0, 0), acceptance=0.3),
-                             TreeNode(path=(1,), acceptance=0.1)), num_positions=1000, data="held-out")
+TREE = CalibratedTree(
+    nodes=(
+        TreeNode(path=(0,), acceptance=0.5),
+        TreeNode(path=(0, 0), acceptance=0.3),
+        TreeNode(path=(1,), acceptance=0.1),
+    ),
+    num_positions=1000,
+    data="held-out",
+)
 BACKBONE = Backbone(name="tiny", fingerprint="ab" * 32, hidden_size=8, vocab_size=32, tokenizer_hash="t0")
-PROVENANCE = Provenance(created="2026-11-29", medusakit="0.1.0", train_tokens=123,
-                        recipe={"seed": 0, "licenses": {"gsm8k": "MIT"}},
-                        metrics={"top1_by_depth": [0.5, 0.4], "tau_by_budget": {"4": 1.7}, "verdict": "worth serving"})
+PROVENANCE = Provenance(
+    created="2026-11-29",
+    medusakit="0.1.0",
+    train_tokens=123,
+    recipe={"seed": 0, "licenses": {"gsm8k": "MIT"}},
+    metrics={"top1_by_depth": [0.5, 0.4], "tau_by_budget": {"4": 1.7}, "verdict": "worth serving"},
+)
 
 
 def save(path: Path, *, tree: CalibratedTree = TREE, depth: int = 2, **tensors: np.ndarray) -> artifact_io.Artifact:
     config = DrafterConfig(family="medusa", depth=depth, draft_vocab_size=0, params={"blocks": 1})
-    return save_artifact(path, backbone=BACKBONE, drafter=config, tree=tree, provenance=PROVENANCE,
-                         tensors=tensors or {"w": np.arange(16, dtype=np.float32).reshape(2, 8),
-                                             "ids": np.arange(4, dtype=np.int32)})
+    return save_artifact(
+        path,
+        backbone=BACKBONE,
+        drafter=config,
+        tree=tree,
+        provenance=PROVENANCE,
+        tensors=tensors or {"w": np.arange(16, dtype=np.float32).reshape(2, 8), "ids": np.arange(4, dtype=np.int32)},
+    )
 
 
 def source(**changes: object) -> SimpleNamespace:
@@ -149,11 +165,14 @@ def test_a_folder_in_the_way_of_a_parent_is_a_clear_error(tmp_path: Path) -> Non
         save(tmp_path / "file" / "heads")
 
 
-@pytest.mark.parametrize(("change", "text"), [
-    ({"hidden_size": 16}, "hidden size 8 .* has 16"),
-    ({"vocab_size": 64}, "vocabulary 32 .* has 64"),
-    ({"fingerprint": "cd" * 32}, "fingerprint abab.* has cdcd"),
-])
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"hidden_size": 16}, "hidden size 8 .* has 16"),
+        ({"vocab_size": 64}, "vocabulary 32 .* has 64"),
+        ({"fingerprint": "cd" * 32}, "fingerprint abab.* has cdcd"),
+    ],
+)
 def test_heads_of_another_model_name_both_values(tmp_path: Path, change: dict[str, object], text: str) -> None:
     artifact = save(tmp_path / "heads")
     check_fits(artifact, source())  # type: ignore[arg-type]
@@ -166,8 +185,10 @@ def test_another_tokenizer_is_a_mismatch(tmp_path: Path) -> None:
     check_fits(artifact, source(), tokenizer_hash="t0")  # type: ignore[arg-type]
     with pytest.raises(ArtifactMismatchError, match="tokenizer hash t0 .* has t1"):
         check_fits(artifact, source(), tokenizer_hash="t1")  # type: ignore[arg-type]
-    silent = replace(artifact, manifest=artifact.manifest.model_copy(
-        update={"backbone": BACKBONE.model_copy(update={"tokenizer_hash": ""})}))
+    silent = replace(
+        artifact,
+        manifest=artifact.manifest.model_copy(update={"backbone": BACKBONE.model_copy(update={"tokenizer_hash": ""})}),
+    )
     check_fits(silent, source(), tokenizer_hash="t1")  # type: ignore[arg-type]
 
 

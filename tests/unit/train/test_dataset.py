@@ -28,8 +28,13 @@ def manifest(seed: int = 0, fingerprint: str = "f" * 64, **settings: object) -> 
 
 def sample(number: int, *, prompt: int = 3, generated: int = 5, turn: int = 0) -> Sample:
     rng = np.random.default_rng(number)
-    return Sample(rng.integers(0, 50, prompt + generated).astype(np.int32), prompt,
-                  rng.normal(size=(generated, WIDTH)).astype(np.float16), group=number, turn=turn)
+    return Sample(
+        rng.integers(0, 50, prompt + generated).astype(np.int32),
+        prompt,
+        rng.normal(size=(generated, WIDTH)).astype(np.float16),
+        group=number,
+        turn=turn,
+    )
 
 
 def fill(folder: Path, numbers: range, *, shard_tokens: int = 20) -> None:
@@ -59,8 +64,13 @@ def test_the_file_has_exactly_the_agreed_tensors(tmp_path: Path) -> None:
     fill(tmp_path, range(3), shard_tokens=1000)
     tensors = load_file(tmp_path / "shard-00000.safetensors")
     assert {name: (value.dtype.name, value.shape) for name, value in tensors.items()} == {
-        "ids": ("int32", (3 * 3 + 12,)), "offsets": ("int64", (4,)), "prompt_lens": ("int32", (3,)),
-        "hidden": ("float16", (12, WIDTH)), "groups": ("int64", (3,)), "turns": ("int32", (3,))}
+        "ids": ("int32", (3 * 3 + 12,)),
+        "offsets": ("int64", (4,)),
+        "prompt_lens": ("int32", (3,)),
+        "hidden": ("float16", (12, WIDTH)),
+        "groups": ("int64", (3,)),
+        "turns": ("int32", (3,)),
+    }
     assert tensors["offsets"].tolist() == [0, 6, 13, 21]
 
 
@@ -96,7 +106,7 @@ def test_kill_9_at_any_moment_of_a_flush_loses_at_most_that_shard(tmp_path: Path
             real_save(self)
             if shards == 2 and moment == 'after-manifest': die()
         files._write_synced, dataset.ShardWriter._save_manifest = write, save
-        t.fill(Path({str(tmp_path / 'set')!r}), range(20))
+        t.fill(Path({str(tmp_path / "set")!r}), range(20))
     """)
     result = subprocess.run([sys.executable, "-c", script], check=False)
     assert result.returncode == -signal.SIGKILL
@@ -115,7 +125,8 @@ def test_ctrl_c_saves_the_samples_that_are_finished(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_a_clear_error_and_the_run_continues_afterwards(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(tmp_path, range(6))
     finished = check_dataset(tmp_path)
     real, written = files._write_synced, []
@@ -180,8 +191,11 @@ def test_a_damaged_shard_is_named(tmp_path: Path, damage: str) -> None:
 
 def test_a_set_is_continued_only_by_its_own_settings_and_model(tmp_path: Path) -> None:
     fill(tmp_path, range(2))
-    for other, what in ((manifest(seed=1), "seed 0, now asked for 1"),
-                        (manifest(fingerprint="e" * 64), "model ffff"), (manifest(rows=4), "settings")):
+    for other, what in (
+        (manifest(seed=1), "seed 0, now asked for 1"),
+        (manifest(fingerprint="e" * 64), "model ffff"),
+        (manifest(rows=4), "settings"),
+    ):
         with pytest.raises(DatasetError, match=what):
             ShardWriter(tmp_path, other)
 

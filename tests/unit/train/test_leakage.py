@@ -12,8 +12,10 @@ from medusakit.train.seeds import read_json_lines, read_seeds
 from medusakit.train.templates import load_templates
 
 RECIPES = Path(__file__).parents[3] / "recipes"
-MT_BENCH = ("Compose an engaging travel blog post about a recent trip to Hawaii, highlighting cultural experiences and "
-            "must-see attractions.")
+MT_BENCH = (
+    "Compose an engaging travel blog post about a recent trip to Hawaii, highlighting cultural experiences and "
+    "must-see attractions."
+)
 
 
 @cache
@@ -21,25 +23,31 @@ def bench() -> BenchmarkTexts:
     return spec_bench_texts()
 
 
-@pytest.mark.parametrize("text", [
-    MT_BENCH,
-    MT_BENCH.upper().replace(",", " --"),
-    MT_BENCH.replace("Hawaii", "Bali").replace("engaging", "interesting"),
-    "You are a helpful writer. " + MT_BENCH + " Use 300 words.",
-    "Rewrite your previous response. Start every sentence with the letter A.",
-    "ich verstehe nur bahnhof!",
-    "Who played Anna in Once Upon a Time",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        MT_BENCH,
+        MT_BENCH.upper().replace(",", " --"),
+        MT_BENCH.replace("Hawaii", "Bali").replace("engaging", "interesting"),
+        "You are a helpful writer. " + MT_BENCH + " Use 300 words.",
+        "Rewrite your previous response. Start every sentence with the letter A.",
+        "ich verstehe nur bahnhof!",
+        "Who played Anna in Once Upon a Time",
+    ],
+)
 def test_copies_and_near_copies_are_found(text: str) -> None:
     assert bench().leak(text) is not None
 
 
-@pytest.mark.parametrize("text", [
-    "Write a travel blog post about a weekend in Lisbon.",
-    "Compose a poem about must-see attractions.",
-    "Rewrite it as a poem.",
-    "",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Write a travel blog post about a weekend in Lisbon.",
+        "Compose a poem about must-see attractions.",
+        "Rewrite it as a poem.",
+        "",
+    ],
+)
 def test_prompts_of_the_same_kind_are_not(text: str) -> None:
     assert bench().leak(text) is None
 

@@ -39,16 +39,26 @@ def test_templates_are_varied_deterministic_and_complete() -> None:
 
 
 def test_files_are_merged_filtered_and_reported(tmp_path: Path) -> None:
-    prompts = ["What is rust?", "What is rust?", "Name a fish.", "secret benchmark question number one please",
-               "x" * 99]
-    (tmp_path / "in.jsonl").write_text("".join(
-        json.dumps({"prompt": p, "source": "mine", "license": "MIT"}) + "\n" for p in prompts))
+    prompts = [
+        "What is rust?",
+        "What is rust?",
+        "Name a fish.",
+        "secret benchmark question number one please",
+        "x" * 99,
+    ]
+    (tmp_path / "in.jsonl").write_text(
+        "".join(json.dumps({"prompt": p, "source": "mine", "license": "MIT"}) + "\n" for p in prompts)
+    )
     with gzip.open(tmp_path / "done.jsonl.gz", "wt") as file:
         file.write(json.dumps({"prompt": "Name a fish.", "gen": [1]}) + "\n")
-    config = SeedConfig(templates=20, files=(str(tmp_path / "in.jsonl"),), answered=(str(tmp_path / "done.jsonl.gz"),),
-                        max_chars=90)
-    report = make_seeds(config, tmp_path / "out/seeds.jsonl",
-                        forbidden=BenchmarkTexts(["Secret benchmark question: number one, please!"]))
+    config = SeedConfig(
+        templates=20, files=(str(tmp_path / "in.jsonl"),), answered=(str(tmp_path / "done.jsonl.gz"),), max_chars=90
+    )
+    report = make_seeds(
+        config,
+        tmp_path / "out/seeds.jsonl",
+        forbidden=BenchmarkTexts(["Secret benchmark question: number one, please!"]),
+    )
     seeds = read_seeds(tmp_path / "out/seeds.jsonl")
     assert [s.turns[0] for s in seeds if s.source == "mine"] == ["What is rust?"]
     assert report.num == len(seeds)
@@ -62,12 +72,15 @@ def test_the_same_config_writes_the_same_file(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-@pytest.mark.parametrize(("line", "message"), [
-    ('{"prompt": "ok"}\n{"prompt": ', "line 2: not JSON"),
-    ('{"prompt": "ok"}\n\n{"text": "no"}', "line 3: expected a non-empty"),
-    ('{"turns": ["a", ""]}', "line 1: expected a non-empty"),
-    ("[1]", "line 1: expected an object"),
-])
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"prompt": "ok"}\n{"prompt": ', "line 2: not JSON"),
+        ('{"prompt": "ok"}\n\n{"text": "no"}', "line 3: expected a non-empty"),
+        ('{"turns": ["a", ""]}', "line 1: expected a non-empty"),
+        ("[1]", "line 1: expected an object"),
+    ],
+)
 def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "in.jsonl").write_text(line)
     with pytest.raises(DatasetError, match=message):
