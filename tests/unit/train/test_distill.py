@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes import EOS, ByteTokenizer
 
+from fakes import EOS, ByteTokenizer
 from medusakit.artifact.schema import Backbone
 from medusakit.errors import DatasetError, RuntimeFailure
 from medusakit.runtimes.reference import ReferenceRuntime
