@@ -56,6 +56,7 @@ class GgufSource:
         self.path = path
         self._file = GgufFile(path)
         self._spec = spec_from_gguf(self._file)
+        self._file.metadata.clear()  # the vocabulary (10 to 40 MB of Python strings) is the tokenizer's, not ours
         self._places = locate(self._spec, _SCHEME)
         check_tensors(
             self._spec,

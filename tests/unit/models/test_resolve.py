@@ -70,6 +70,11 @@ def test_a_file_and_a_folder_by_path(tmp_path: Path) -> None:
     assert ours.spec.family == open_weights(resolve(str(folder))).spec.family == "llama"
 
 
+def test_metadata_is_that_of_the_gguf_file(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "m.gguf", "qwen3")
+    assert resolve(str(file)).metadata()["general.architecture"] == "qwen3"
+
+
 def test_a_folder_with_one_gguf_is_that_file_and_with_two_is_ambiguous(tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "a.gguf", "llama")
     assert resolve(str(tmp_path)).path == file
