@@ -7,7 +7,8 @@ Inputs (b rows of n nodes, t = b * n; c positions with the nodes in them; h and 
     query_seqlens  [b]            int32, nodes of the row; the rest of its n is padding
     total          []             int32, c
     bias.{window}  [1 or b, 1, n, c]   0 where a node may look, very negative elsewhere; one a distinct window
-    cos, sin       [capacity, rotated / 2]   and cos_local, sin_local where windowed layers rotate otherwise
+    cos, sin       [capacity, half]        half a head's rotated dimensions;
+                                  cos_local, sin_local where windowed layers rotate otherwise
     hidden_rows    [h]            int64 into the t nodes;  logit_rows [l] int64 into the h hidden states
     past.{j}       [b, kv_heads, capacity, head_dim]   bound to the same memory as present.{j}
 Outputs: hidden [h, d] after the final norm, logits [l, V], present.{j}.
@@ -18,7 +19,9 @@ from __future__ import annotations
 import numpy as np
 
 from medusakit.models.spec import ModelSpec, WeightSource
+from medusakit.runtimes.onnx.attention import AttentionWriter, bias_name
 from medusakit.runtimes.onnx.graph import Dim, GraphWriter
+from medusakit.runtimes.onnx.heads import HeadLayout
 from medusakit.runtimes.onnx.linears import LinearWriter
 
 
@@ -34,16 +37,15 @@ class _Decoder:
     def __init__(self, source: WeightSource, graph: GraphWriter, linears: LinearWriter) -> None:
         self._source, self._graph, self._linears = source, graph, linears
         self._spec: ModelSpec = source.spec
-        self._biases = frozenset(name for name in source.names() if name.endswith("_bias"))
+        self._layout = HeadLayout.of(source.spec)
 
     def build(self) -> None:
         spec, graph = self._spec, self._graph
         self._declare()
-        last_dim = graph.weight("shape.rest", np.array([-1]))
-        graph.node("Concat", [graph.node("Shape", ["position_ids"], "shape.rows"), last_dim], "shape.attention", axis=0)
+        attention = AttentionWriter(self._source, graph, self._linears)
         residual, normed = "embeds", self._norm("embeds", "layers.0.attn_norm")
         for layer in range(spec.num_layers):
-            update = self._attention(layer, normed)
+            update = self._attention(attention, layer, normed)
             residual, normed = self._add_norm(residual, update, f"layers.{layer}.ffn_norm")
             following = f"layers.{layer + 1}.attn_norm" if layer + 1 < spec.num_layers else "final_norm"
             residual, normed = self._add_norm(residual, self._feed_forward(layer, normed), following)
@@ -61,10 +63,10 @@ class _Decoder:
             graph.input(bias_name(window), np.float32, ["bias_rows", 1, "n", "c"])
         for suffix, rope in (("", spec.rope), ("_local", spec.rope_local)):
             for name in ("cos", "sin") if rope is not None else ():
-                graph.input(name + suffix, np.float32, ["positions", rope.dim // 2 if rope else 0])
+                graph.input(name + suffix, np.float32, ["positions", self._layout.half])
         graph.input("hidden_rows", np.int64, ["h"])
         graph.input("logit_rows", np.int64, ["l"])
-        cache: list[Dim] = ["b", spec.num_kv_heads, "capacity", spec.head_dim]
+        cache: list[Dim] = ["b", spec.num_kv_heads, "capacity", self._layout.size]
         for j in range(2 * spec.num_layers):
             graph.input(f"past.{j}", np.float32, cache)
         graph.output("hidden", np.float32, ["h", spec.hidden_size])
@@ -72,59 +74,9 @@ class _Decoder:
         for j in range(2 * spec.num_layers):
             graph.output(f"present.{j}", np.float32, cache)
 
-    def _attention(self, layer: int, x: str) -> str:
-        spec, graph, at = self._spec, self._graph, f"layers.{layer}"
-        local = "_local" if spec.windows[layer] and spec.rope_local is not None else ""
-        caches = [f"past.{2 * layer}", f"past.{2 * layer + 1}"]
-        unused = [""] * 5  # sink, cache scales, norm weights
-        inputs = [
-            *self._qkv(layer, x),
-            *caches,
-            "seqlens_k",
-            "total",
-            f"cos{local}",
-            f"sin{local}",
-            "position_ids",
-            bias_name(spec.windows[layer]),
-            *unused,
-            "query_seqlens",
-        ]
-        outputs = [f"{at}.attention", f"present.{2 * layer}", f"present.{2 * layer + 1}"]
-        graph.multi(
-            "GroupQueryAttention",
-            inputs,
-            outputs,
-            contrib=True,
-            num_heads=spec.num_heads,
-            kv_num_heads=spec.num_kv_heads,
-            do_rotary=1,
-            scale=spec.attn_scale or spec.head_dim**-0.5,
-        )
-        width = graph.weight("shape.heads_out", np.array([-1, spec.num_heads * spec.head_dim]))
-        flat = graph.node("Reshape", [outputs[0], width], f"{at}.attention.flat")
-        update = self._linear(flat, f"{at}.o")
-        return self._norm(update, f"{at}.post_attn_norm") if spec.sandwich_norms else update
-
-    def _qkv(self, layer: int, x: str) -> tuple[str, str, str]:
-        """[b, n, ...]: one packed tensor ("" for key and value), or three where queries and keys are normed apart."""
-        at = f"layers.{layer}"
-        if not self._spec.qk_norm:
-            packed = self._linear(x, f"{at}.q", f"{at}.k", f"{at}.v")
-            return self._by_row(packed), "", ""
-        query, key, value = (self._linear(x, f"{at}.{part}") for part in "qkv")
-        return (
-            self._by_row(self._head_norm(query, f"{at}.q_norm")),
-            self._by_row(self._head_norm(key, f"{at}.k_norm")),
-            self._by_row(value),
-        )
-
-    def _by_row(self, x: str) -> str:
-        return self._graph.node("Reshape", [x, "shape.attention"], f"{x}.by_row")
-
-    def _head_norm(self, x: str, name: str) -> str:
-        """RMS norm of every head apart: [t * heads, head_dim]."""
-        shape = self._graph.weight("shape.head", np.array([-1, self._spec.head_dim]))
-        return self._norm(self._graph.node("Reshape", [x, shape], f"{name}.in"), name)
+    def _attention(self, writer: AttentionWriter, layer: int, x: str) -> str:
+        update = writer.emit(layer, x)
+        return self._norm(update, f"layers.{layer}.post_attn_norm") if self._spec.sandwich_norms else update
 
     def _feed_forward(self, layer: int, x: str) -> str:
         graph, at = self._graph, f"layers.{layer}"
@@ -139,7 +91,7 @@ class _Decoder:
 
     def _lm_head(self, x: str) -> None:
         graph, cap = self._graph, self._spec.final_softcap
-        tensor = "embed" if self._spec.tied_embeddings else "lm_head"
+        tensor = self._source.tensor("embed" if self._spec.tied_embeddings else "lm_head")
         scores = self._linears.emit(x, "lm_head", [tensor], head=True)
         if cap is not None:
             scale = graph.weight("softcap", np.array(cap, np.float32))
@@ -147,9 +99,8 @@ class _Decoder:
             scores = graph.node("Mul", [squashed, scale], "softcapped")
         graph.node("Identity", [scores], "logits")
 
-    def _linear(self, x: str, *names: str) -> str:
-        biases = [f"{name}_bias" for name in names if f"{name}_bias" in self._biases]
-        return self._linears.emit(x, names[0], names, biases=biases)
+    def _linear(self, x: str, name: str) -> str:
+        return self._linears.emit(x, name, [self._source.tensor(name)])
 
     def _norm(self, x: str, name: str) -> str:
         inputs = [x, self._norm_weight(name)]
@@ -168,7 +119,3 @@ class _Decoder:
 
     def _norm_weight(self, name: str) -> str:
         return self._graph.weight(f"{name}.weight", self._source.tensor(name).f32())
-
-
-def bias_name(window: int) -> str:
-    return f"bias.{window}"

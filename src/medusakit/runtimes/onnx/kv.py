@@ -58,7 +58,7 @@ class KvCache:
         shape = (layers, slots, kv_heads, capacity, head_dim)
         try:
             return np.empty(shape, np.float32)
-        except MemoryError:
+        except (MemoryError, ValueError):  # ValueError: more than an address can count
             size = 4 * np.prod(shape, dtype=np.float64) / 2**20
             raise RuntimeFailure(
                 f"no memory for a KV cache of {size:.0f} MiB ({slots} rows of {capacity} positions)",

@@ -27,22 +27,30 @@ class LinearWriter:
         self._graph, self._source, self._weights = graph, source, weights
         self.requantised: list[str] = []
 
-    def emit(self, x: str, name: str, tensors: Sequence[str], *, biases: Sequence[str] = (), head: bool = False) -> str:
-        """x [t, in] times the named tensors, stacked along their outputs, plus biases: [t, sum of outs].
+    def emit(
+        self,
+        x: str,
+        name: str,
+        tensors: Sequence[StoredTensor],
+        *,
+        biases: Sequence[StoredTensor] = (),
+        head: bool = False,
+    ) -> str:
+        """x [t, in] times the tensors, stacked along their outputs, plus biases: [t, sum of outs].
 
         The LM head (`head`) never goes under 8 bits: it is stored so in 4-bit files, and its errors are the costliest.
         """
-        stored = [self._source.tensor(tensor) for tensor in tensors]
-        bias = np.concatenate([self._source.tensor(tensor).f32() for tensor in biases]) if biases else None
+        bias = np.concatenate([tensor.f32() for tensor in biases]) if biases else None
         if self._weights == "f32":
-            return self._dense(
-                x, name, np.concatenate([t.f32() for t in stored]) if len(stored) > 1 else stored[0].f32(), bias
-            )
-        blocks = [self._blocks(tensor, head) for tensor in stored]
+            dense = [tensor.f32() for tensor in tensors]
+            return self._dense(x, name, np.concatenate(dense) if len(dense) > 1 else dense[0], bias)
+        blocks = [self._blocks(tensor, head) for tensor in tensors]
         stacked = _stack(blocks)
         if stacked is not None:
             return self._quantised(x, name, stacked, bias)
-        parts = [self._quantised(x, f"{tensor}.part", part, None) for tensor, part in zip(tensors, blocks, strict=True)]
+        parts = [
+            self._quantised(x, f"{tensor.name}.part", part, None) for tensor, part in zip(tensors, blocks, strict=True)
+        ]
         joined = self._graph.node("Concat", parts, f"{name}.joined", axis=-1)
         return joined if bias is None else self._add(joined, name, bias)
 

@@ -14,6 +14,7 @@ from medusakit.runtimes.base import Capabilities
 from medusakit.runtimes.onnx.cache import cached_graph
 from medusakit.runtimes.onnx.embedding import EmbeddingTable
 from medusakit.runtimes.onnx.formats import WEIGHTS
+from medusakit.runtimes.onnx.heads import HeadLayout
 from medusakit.runtimes.onnx.kv import KvCache
 from medusakit.runtimes.onnx.passes import PassRunner, Segment
 from medusakit.runtimes.onnx.scores import OnnxScores
@@ -36,7 +37,7 @@ class OnnxRuntime:
         self._spec, self._capabilities = spec, capabilities
         self.requantised = tuple(requantised)
         self._embedding = EmbeddingTable(source)
-        self._kv = KvCache(spec.num_layers, spec.num_kv_heads, spec.head_dim)
+        self._kv = KvCache(spec.num_layers, spec.num_kv_heads, HeadLayout.of(spec).size)
         self._passes = PassRunner(session, spec, self._kv, capabilities.max_context)
         self._slots: dict[int, int] = {}
         self._lengths: list[int] = []

@@ -1,0 +1,75 @@
+"""Stored blocks as integers: nothing rounded, nothing out of its container; rounding here stays within half a step."""
+
+import numpy as np
+import pytest
+
+from medusakit.models.dequant import BLOCKS
+from medusakit.models.spec import StoredTensor
+from medusakit.runtimes.onnx.blocks import is_block_format, quantise, stored_bits, unpack
+
+# byte offsets of float16 fields: random bytes elsewhere are all legal, here they must be finite
+HALVES = {
+    "q2_k": (80, 82),
+    "q3_k": (108,),
+    "q4_k": (0, 2),
+    "q5_k": (0, 2),
+    "q6_k": (208,),
+    "q4_1": (0, 2),
+    "q5_1": (0, 2),
+}
+
+
+def random_tensor(format: str, seed: int = 0) -> StoredTensor:
+    values, size = BLOCKS[format]
+    rng = np.random.default_rng(seed)
+    raw = rng.integers(0, 256, (5, 3, size), dtype=np.uint8)
+    for offset in HALVES.get(format, (0,)):
+        raw[..., offset : offset + 2] = rng.normal(size=(5, 3, 1)).astype(np.float16).view(np.uint8)
+    return StoredTensor("w", format, (5, 3 * values), raw.reshape(5, -1))
+
+
+@pytest.mark.parametrize("format", BLOCKS)
+def test_unpacked_blocks_are_the_stored_values(format):
+    tensor = random_tensor(format)
+    blocks = unpack(tensor)
+    expected = tensor.f32()
+    assert blocks.bits == stored_bits(tensor) and is_block_format(tensor)
+    assert blocks.q.min() >= -(2 ** (blocks.bits - 1)) and blocks.q.max() <= 2 ** (blocks.bits - 1) - 1
+    # offset = minimum + centre * scale is a float32 sum, so formats with minima may differ in the last bit
+    np.testing.assert_allclose(blocks.values(), expected, rtol=0, atol=3e-7 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("format", [f for f in BLOCKS if f in ("q4_0", "q5_0", "q8_0", "q3_k", "q6_k")])
+def test_symmetric_formats_need_no_offsets_and_are_exact(format):
+    blocks = unpack(random_tensor(format))
+    assert blocks.offsets is None
+    np.testing.assert_array_equal(blocks.values(), random_tensor(format).f32())
+
+
+@pytest.mark.parametrize(("bits", "step"), [(8, 127), (4, 8)])
+def test_rounding_is_to_the_nearest_step(bits, step):
+    values = np.random.default_rng(0).normal(size=(6, 64)).astype(np.float32)
+    blocks = quantise(values, bits)
+    worst = np.abs(values.reshape(6, 2, 32)).max(-1) / step
+    error = np.abs(blocks.values() - values).reshape(6, 2, 32).max(-1)
+    # at 4 bits the scale follows the signed extreme, so the far end of the other side may be one step short
+    assert (error <= worst * (0.501 if bits == 8 else 1.001)).all()
+
+
+def test_rounding_pads_a_last_block_and_survives_zeros():
+    values = np.zeros((2, 40), np.float32)
+    values[1, 39] = 3.0
+    blocks = quantise(values, 8)
+    assert blocks.q.shape == (2, 2, 32)
+    np.testing.assert_array_equal(blocks.values()[:, :40], values)
+
+
+def test_values_that_fit_are_kept():
+    q = np.random.default_rng(1).integers(-8, 8, (3, 32)).astype(np.float32)
+    q[:, 0] = -8
+    np.testing.assert_array_equal(quantise(q * 0.5, 4).values(), q * 0.5)
+
+
+def test_plain_formats_are_no_blocks():
+    tensor = StoredTensor("w", "f32", (1, 2), np.zeros((1, 2), np.float32))
+    assert not is_block_format(tensor) and stored_bits(tensor) == 32
