@@ -17,6 +17,7 @@ class HeadsConfig(BaseModel):
     epochs          passes over the training answers
     batch_rows      rows of a step, in whole answers
     decay           weight of depth k is decay ** k (Medusa, section 2.2.1)
+    survival        least probability of a label for its place to be trained at the next depth too: 0 trains all
     hard            share of the written token in the target; the rest is the backbone's distribution (losses.py)
     top             ids of that distribution that are kept
     averaging       decay of the moving average of the weights, which is what is saved; 0: the last weights
@@ -38,6 +39,7 @@ class HeadsConfig(BaseModel):
     clip_norm: float = Field(1.0, gt=0)
     dropout: float = Field(0.0, ge=0, lt=1)
     decay: float = Field(0.8, gt=0, le=1)
+    survival: float = Field(0.0, ge=0, lt=1)
     hard: float = Field(0.5, ge=0, le=1)
     top: int = Field(16, ge=1)
     averaging: float = Field(0.0, ge=0, lt=1)

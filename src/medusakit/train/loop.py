@@ -7,7 +7,7 @@ backbone that it reads, and batches. The state of a run is one dictionary, so a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
@@ -49,8 +49,13 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """One depth of a batch: states [M, d] of the places with a usable label, draft labels [M], and the rows [M]
-    (answer, row) whose hidden states predict those labels. masked: labels outside the draft vocabulary."""
+    """One depth of a batch, for the M places with a usable label.
+
+    states       [M, d]
+    labels       [M] draft ids
+    target_rows  (answer [M], row [M]) whose hidden states predict those labels
+    masked       labels outside the draft vocabulary
+    """
 
     states: Tensor
     labels: Tensor
@@ -58,17 +63,25 @@ class Depth:
     masked: int
 
 
-def depths_of(net: nn.Module, batch: Batch, backdrop: Backdrop) -> Iterator[Depth]:
-    """Run the network along the true path of every answer."""
+def depths_of(net: nn.Module, batch: Batch, backdrop: Backdrop) -> Generator[Depth, Tensor | None, None]:
+    """Run the network along the true path of every answer. Only places with a usable label go on.
+
+    send  [M] bool: which of those go on to the next depth (all of them, if nothing is sent)
+    """
     answer, row = (torch.from_numpy(part) for part in batch.places())
     hidden = torch.from_numpy(batch.hidden).float()
-    embedded = backdrop.embedding[torch.from_numpy(batch.tokens)]
-    for head, states in enumerate(net(hidden, embedded, (answer, row))):
+    states = net(hidden, backdrop.embedding[torch.from_numpy(batch.tokens)], (answer, row))
+    going_on: Tensor | None = None
+    for head in range(int(net.max_depth)):
+        state = states.send(going_on)
         target, label = (torch.from_numpy(part) for part in batch.labels((answer.numpy(), row.numpy()), head))
-        inside = label >= 0
-        place = backdrop.positions[label.clamp(min=0)]
-        usable = (inside & (place >= 0)).nonzero()[:, 0]
-        yield Depth(states[usable], place[usable], (answer[usable], target[usable]), int(inside.sum()) - len(usable))
+        place = torch.where(label >= 0, backdrop.positions[label.clamp(min=0)], -1)
+        going_on = (place >= 0).nonzero()[:, 0]
+        masked = int((label >= 0).sum()) - len(going_on)
+        answer, row = answer[going_on], row[going_on]
+        wanted = yield Depth(state[going_on], place[going_on], (answer, target[going_on]), masked)
+        if wanted is not None:
+            going_on, answer, row = going_on[wanted], answer[wanted], row[wanted]
 
 
 class Trainer:
@@ -120,25 +133,28 @@ class Trainer:
             self._average.load_state_dict(state["average"])
 
     def _loss(self, batch: Batch) -> tuple[Tensor, StepReport]:
-        """sum_k decay^k CE_k / rows, in the format of the run."""
+        """sum_k decay^k CE_k / rows, in the format of the run.
+
+        A place whose label the drafter holds for improbable goes no deeper: no tree would follow it there.
+        """
         total, losses, top1, masked = torch.zeros(()), [], [], 0
         rows = len(batch.places()[0])
         hidden = torch.from_numpy(batch.hidden).float()
         with self._format():
-            for head, depth in enumerate(depths_of(self.net, batch, self._backdrop)):
-                targets = soft_targets(
-                    hidden[depth.target_rows],
-                    self._projection,
-                    depth.labels,
-                    hard=self.config.hard,
-                    top=self.config.top,
-                )
-                weights = torch.full((len(depth.labels),), self.config.decay**head / rows)
-                loss = sparse_cross_entropy(depth.states, self._rows_of(head), targets, weights)
+            depths = depths_of(self.net, batch, self._backdrop)
+            wanted: Tensor | None = None
+            for head in range(self.config.depth):
+                depth = depths.send(wanted)
+                targets = soft_targets(hidden[depth.target_rows], self._projection, depth.labels, hard=self.config.hard,
+                                       top=self.config.top)  # fmt: skip
+                weight = self.config.decay**head / rows
+                weights = torch.full((len(depth.labels),), weight)
+                loss, likely = sparse_cross_entropy(depth.states, self._rows_of(head), targets, weights)
                 total = total + loss
-                losses.append(float(loss.detach()) * rows / max(len(depth.labels), 1) / self.config.decay**head)
+                losses.append(float(loss.detach()) / weight / max(len(depth.labels), 1))
                 top1.append(self._top1(depth, head))
                 masked += depth.masked
+                wanted = likely >= self.config.survival
         return total, StepReport(tuple(losses), tuple(top1), batch.num_rows, masked)
 
     def _rows_of(self, head: int) -> Tensor:

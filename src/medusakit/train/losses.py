@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_LEAST = 1e-8  # of a probability whose logarithm is reported
+
 
 @dataclass(frozen=True, slots=True)
 class Targets:
@@ -49,16 +51,16 @@ class _SparseCrossEntropy(torch.autograd.Function):  # type: ignore[misc]  # tor
     """sum_rows weight * CE(target, softmax(x W^T)) with W frozen: keeps [N, d] for the backward pass, never [N, Vd]."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, projection: Tensor, ids: Tensor, probs: Tensor, weights: Tensor) -> Tensor:
-        logits = x.to(projection.dtype) @ projection.T
-        chosen = logits.gather(1, ids).float()
-        normaliser = torch.logsumexp(logits.float(), dim=-1)
-        loss = (weights * (normaliser - (probs * chosen).sum(1))).sum()
-        gradient = torch.softmax(logits, dim=-1)
-        gradient.scatter_add_(1, ids, -probs.to(gradient.dtype))
-        gradient *= weights[:, None].to(gradient.dtype)
-        ctx.save_for_backward((gradient @ projection).to(x.dtype))
-        return loss
+    def forward(
+        ctx: Any, x: Tensor, projection: Tensor, ids: Tensor, probs: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        q = torch.softmax(x.to(projection.dtype) @ projection.T, dim=-1)
+        chosen = q.gather(1, ids).float()
+        loss = -(weights[:, None] * probs * chosen.clamp(min=_LEAST).log()).sum()
+        q.scatter_add_(1, ids, -probs.to(q.dtype))
+        ctx.save_for_backward((q @ projection).to(x.dtype) * weights[:, None].to(x.dtype))
+        ctx.mark_non_differentiable(chosen)
+        return loss, chosen[:, 0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
@@ -66,14 +68,14 @@ class _SparseCrossEntropy(torch.autograd.Function):  # type: ignore[misc]  # tor
         return gradient * grads[0].to(gradient.dtype), None, None, None, None
 
 
-def sparse_cross_entropy(x: Tensor, projection: Tensor, targets: Targets, weights: Tensor) -> Tensor:
-    """Weighted sum of cross entropies of rows x [N, d] through a projection [Vd, d]; scalar float32.
+def sparse_cross_entropy(x: Tensor, projection: Tensor, targets: Targets, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Weighted sum of cross entropies of rows x [N, d] through a projection [Vd, d], and each label's probability [N].
 
-    A frozen projection takes the fused path; a trained one goes through autograd.
+    The label is the first of a row's targets. A frozen projection takes the fused path; a trained one goes through
+    autograd.
     """
     if projection.requires_grad:
-        logits = torch.nn.functional.linear(x, projection).float()
-        log_q = torch.log_softmax(logits, dim=-1).gather(1, targets.ids)
-        return -(weights[:, None] * targets.probs * log_q).sum()
-    result: Tensor = _SparseCrossEntropy.apply(x, projection, targets.ids, targets.probs, weights)
+        log_q = torch.log_softmax(torch.nn.functional.linear(x, projection).float(), dim=-1).gather(1, targets.ids)
+        return -(weights[:, None] * targets.probs * log_q).sum(), log_q[:, 0].detach().exp()
+    result: tuple[Tensor, Tensor] = _SparseCrossEntropy.apply(x, projection, targets.ids, targets.probs, weights)
     return result

@@ -106,7 +106,7 @@ class _HydraGraph:
         """Flat places [R or 1, m] to keep of this level's table, and (beam) their path log-probs [R, m]."""
         g = self._g
         if self._kind == "topology":
-            return g.node("Unsqueeze", [g.input(f"take_{level}", np.int64, ["M"]), g.ints(0)], f"places_{level}"), ""
+            return g.node("Unsqueeze", [g.input(f"take_{level}", np.int64, [f"M{level}"]), g.ints(0)], f"places_{level}"), ""
         if total:
             column = g.node("Unsqueeze", [total, g.ints(2)], f"total_column_{level}")
             scores = g.node("Add", [scores, column], f"path_{level}")

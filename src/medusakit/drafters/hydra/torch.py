@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import cast
 
 import torch
@@ -51,13 +51,16 @@ class HydraNet(nn.Module):  # type: ignore[misc]  # torch is not typed for mypy 
                 }
             )
 
-    def forward(self, hidden: Tensor, embedded: Tensor, rows: tuple[Tensor, Tensor]) -> Iterator[Tensor]:
+    def forward(
+        self, hidden: Tensor, embedded: Tensor, rows: tuple[Tensor, Tensor]
+    ) -> Generator[Tensor, Tensor | None, None]:
         """States of all depths along the true path.
 
         hidden    [B, T, d] rows of B answers; embedded [B, T + 1, d]: rms(e(token)) of x_P-1 and of the answer, so that
                   embedded[:, j + 1] belongs to the root of row j
         rows      (answer [N], row [N]) of the N places to draft from
         yields    [N, d] per depth: the state whose logits guess the token at depth 1, 2, ...
+        send      [M] which of the N places go on to the next depth (all of them, if nothing is sent)
         """
         answer, row = rows
         memory = self._remember(hidden, embedded) if self.params.context_width else None
@@ -66,11 +69,13 @@ class HydraNet(nn.Module):  # type: ignore[misc]  # torch is not typed for mypy 
             token = (row + 1 + depth).clamp(max=embedded.shape[1] - 1)
             reads = torch.cat([rms(state), embedded[answer, token]], -1)
             if memory is not None:
-                reads = torch.cat([reads, self._look_back(reads, memory, rows)], -1)
+                reads = torch.cat([reads, self._look_back(reads, memory, (answer, row))], -1)
             gate, up = (functional.linear(reads, self.w_in) + self.depth[depth]).chunk(2, -1)
             inner = functional.dropout(functional.silu(gate) * up, self.dropout, self.training)
             state = state + functional.linear(inner, self.w_out)
-            yield state
+            going_on = yield state
+            if going_on is not None:
+                state, answer, row = state[going_on], answer[going_on], row[going_on]
 
     def _remember(self, hidden: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Keys and values [B, heads, T, dim] of all slots, and the score bias [heads, T, T]."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import cast
 
 import torch
@@ -38,7 +38,9 @@ class MedusaNet(nn.Module):  # type: ignore[misc]  # torch is not typed for mypy
                 raise ValueError("an own projection starts from the LM head's rows")
             self.projection = nn.Parameter(rows.repeat(depth, 1, 1))
 
-    def forward(self, hidden: Tensor, embedded: Tensor, rows: tuple[Tensor, Tensor]) -> Iterator[Tensor]:
+    def forward(
+        self, hidden: Tensor, embedded: Tensor, rows: tuple[Tensor, Tensor]
+    ) -> Generator[Tensor, Tensor | None, None]:
         """Per depth [N, d]: what the projection reads. The same call as HydraNet's; tokens are not looked at."""
         state = hidden[rows]
         for depth in range(self.max_depth):
@@ -47,4 +49,6 @@ class MedusaNet(nn.Module):  # type: ignore[misc]  # torch is not typed for mypy
                 part = cast(nn.ParameterDict, block)
                 inner = functional.silu(functional.linear(x, part["weight"][depth], part["bias"][depth]))
                 x = x + functional.dropout(inner, self.dropout, self.training)
-            yield x
+            going_on = yield x
+            if going_on is not None:
+                state = state[going_on]
