@@ -1,0 +1,56 @@
+"""What every measured document says about how it came about: machine, versions, model, settings."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib import metadata
+from typing import Any
+
+from medusakit.engine.measure import machine_name
+from medusakit.llm import LLM
+from medusakit.settings import SamplingParams
+
+PACKAGES = ("medusakit", "onnxruntime", "numpy", "tokenizers", "torch", "transformers")
+
+
+def circumstances(llm: LLM, config: Mapping[str, Any], params: SamplingParams) -> dict[str, Any]:
+    """The keys config, machine, versions and model."""
+    return {
+        "config": {**config, "params": asdict(params)},
+        "machine": machine(),
+        "versions": versions(),
+        "model": model(llm),
+    }
+
+
+def machine() -> dict[str, Any]:
+    return {"cpu": machine_name(), "system": platform.platform(), "python": platform.python_version()}
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of the packages that figures depend on."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def model(llm: LLM) -> dict[str, Any]:
+    """Backbone, weights, heads and tree."""
+    parts = llm.parts
+    spec, artifact = llm.runtime.spec, parts.artifact
+    return {
+        "name": spec.name,
+        "family": spec.family,
+        "fingerprint": parts.source.fingerprint,
+        "weights": llm.runtime.capabilities.weights,
+        "drafter": artifact.manifest.drafter.family if artifact else None,
+        "heads_created": artifact.manifest.provenance.created if artifact else None,
+        "nodes": parts.topology.num_nodes,
+        "predicted": asdict(parts.budget) if parts.budget else None,
+    }

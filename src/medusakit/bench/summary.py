@@ -1,0 +1,89 @@
+"""From answers to the figures of a report. Pure functions of values.
+
+speed = sum(tokens) / sum(decode seconds), prefill apart; tau = sum(tokens after the first) / sum(steps).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from medusakit.bench.answers import Answer
+from medusakit.bench.stats import is_looping, paired_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One question turn answered by every mode. group: what intervals resample over (the question)."""
+
+    group: str
+    category: str
+    turn: int
+    answers: Mapping[str, Answer]
+
+
+def mode_summary(answers: Sequence[Answer]) -> dict[str, Any]:
+    """The issue's keys of one mode, over all its answers."""
+    tokens = sum(answer.tokens for answer in answers)
+    steps = sum(answer.steps for answer in answers)
+    seconds = sum(answer.decode_s for answer in answers)
+    split = {
+        "forward": sum(answer.forward_s for answer in answers),
+        "draft": sum(answer.draft_s for answer in answers),
+        "other": sum(answer.other_s for answer in answers),
+    }
+    return {
+        "answers": len(answers),
+        "tokens": tokens,
+        "seconds": seconds,
+        "tokens_per_s": tokens / seconds if seconds else 0.0,
+        "tau": tokens / steps if steps else 1.0,
+        "nodes_per_step": sum(answer.nodes for answer in answers) / steps if steps else 1.0,
+        "accepted_by_depth": accepted_by_depth(answers),
+        "time_split": {name: part / seconds if seconds else 0.0 for name, part in split.items()},
+        "ms_per_step": {name: 1e3 * part / steps if steps else 0.0 for name, part in split.items()},
+        "prefill_s": sum(answer.prefill_s for answer in answers),
+        "looping_share": sum(is_looping(answer.token_ids) for answer in answers) / max(1, len(answers)),
+    }
+
+
+def accepted_by_depth(answers: Sequence[Answer]) -> list[float]:
+    """Share of the steps that offered depth d (from 1) in which a node of that depth was accepted."""
+    depth = max((len(answer.offered) for answer in answers), default=0)
+    shares = []
+    for place in range(depth):
+        offered = sum(answer.offered[place] for answer in answers if place < len(answer.offered))
+        accepted = sum(answer.accepted[place] for answer in answers if place < len(answer.accepted))
+        shares.append(accepted / offered if offered else 0.0)
+    return shares
+
+
+def speedups(turns: Sequence[Turn], modes: Sequence[str], *, seed: int) -> dict[str, Any]:
+    """Every pair of modes, the faster named first: ratio, 95 % interval over questions, ratio by category."""
+    pairs = [("medusa", "plain"), ("medusa", "hf"), ("plain", "hf")]
+    return {f"{fast}/{slow}": _speedup(turns, fast, slow, seed) for fast, slow in pairs if {fast, slow} <= set(modes)}
+
+
+def _speedup(turns: Sequence[Turn], fast: str, slow: str, seed: int) -> dict[str, Any]:
+    categories = sorted({turn.category for turn in turns})
+    whole = paired_ratio(_sums(turns, fast, slow), seed=seed)
+    return {
+        "ratio": whole.ratio,
+        "ci95": [whole.low, whole.high],
+        "by_category": {
+            category: paired_ratio(_sums([turn for turn in turns if turn.category == category], fast, slow)).ratio
+            for category in categories
+        },
+    }
+
+
+def _sums(turns: Sequence[Turn], fast: str, slow: str) -> list[tuple[float, float, float, float]]:
+    """Per question: tokens and seconds of the fast mode, tokens and seconds of the slow one."""
+    groups: dict[str, list[float]] = {}
+    for turn in turns:
+        left, right = turn.answers[fast], turn.answers[slow]
+        values = groups.setdefault(turn.group, [0.0] * 4)
+        for place, value in enumerate((left.tokens, left.decode_s, right.tokens, right.decode_s)):
+            values[place] += value
+    return [(v[0], v[1], v[2], v[3]) for v in groups.values()]
