@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.engine_fakes import VOCAB, LetterTokenizer, Prophet
 
 from medusakit.bench.audit import KL_LIMIT, audit_nodes, kl_divergence
 from medusakit.engine.controller import StaticController, make_plan
@@ -11,7 +12,6 @@ from medusakit.engine.engine import Engine
 from medusakit.runtimes.reference import random_reference
 from medusakit.tree.policy import StaticPolicy
 from medusakit.tree.topology import Topology
-from tests.engine_fakes import VOCAB, LetterTokenizer, Prophet
 
 TOPOLOGY = Topology.from_parents([-1, 0, 0, 1, 1, 2, 3, 6])
 
