@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from medusakit.models.dequant import PLAIN
 from medusakit.models.fingerprint import fingerprint_files
 from medusakit.models.finite import check_finite
 from medusakit.models.gguf_file import GgufFile
@@ -44,8 +46,7 @@ _ROPE_TENSORS = {
     "llama3": ("rope_freqs.weight",),
     "longrope": ("rope_factors_long.weight", "rope_factors_short.weight"),
 }
-_FOUR_BIT = {"q4_0", "q4_1"}
-_EIGHT_BIT = {"q8_0"}
+_FOUR_BIT = {"q4_0", "q4_1", "q2_k", "q3_k", "q4_k"}
 _MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 
 
@@ -76,19 +77,20 @@ class GgufSource:
 
     @cached_property
     def default_weights(self) -> str:
-        """int4 or int8 where every matrix of the layers maps to that format without a second rounding, else f32.
+        """int4 or int8 where every matrix of the layers is stored in blocks, else f32.
 
-        int4: all Q4_0 or Q4_1 (block minimum added exactly). int8: Q8_0, alone or among those. Q5 and K-quants have
-        sub-blocks that the runtime's formats do not hold, so they run in f32 unless a person asks for less.
+        The CPU runtime takes the integers of every GGUF block type as they are, none rounded again: those that fit in 4
+        bits at 4, the others at 8 also in its int4 format. So the choice is by what most weights are: int4 where at
+        least half of them fit in 4 bits (Q4_0, Q4_1, Q2_K to Q4_K), int8 otherwise (Q5, Q6_K, Q8_0).
         """
-        formats = {
-            self._file.tensors[place.stored].format
-            for name, place in self._places.items()
-            if split_name(name)[1] in _MATRICES
-        }
-        if formats <= _FOUR_BIT:
-            return "int4"
-        return "int8" if formats <= _FOUR_BIT | _EIGHT_BIT else "f32"
+        infos = [
+            self._file.tensors[stored]
+            for stored in {place.stored for name, place in self._places.items() if split_name(name)[1] in _MATRICES}
+        ]
+        if any(info.format in PLAIN for info in infos):
+            return "f32"
+        sizes = [(info.format in _FOUR_BIT, prod(info.shape)) for info in infos]
+        return "int4" if 2 * sum(size for small, size in sizes if small) >= sum(size for _, size in sizes) else "int8"
 
     def names(self) -> Iterable[str]:
         return self._places.keys()

@@ -114,10 +114,35 @@ def test_phi3_parts_are_rows_of_the_fused_blocks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("format", "expected"),
-    [("f32", "f32"), ("bf16", "f32"), ("q8_0", "int8"), ("q4_0", "int4"), ("q4_1", "int4"), ("q5_0", "f32")],
+    [("f32", "f32"), ("bf16", "f32"), ("q8_0", "int8"), ("q5_1", "int8"), ("q4_0", "int4"), ("q4_1", "int4")],
 )
 def test_default_weights_follow_the_file(format: str, expected: str, tmp_path: Path) -> None:
     assert GgufSource(write_gguf(tmp_path / "m.gguf", "qwen2", format=format)).default_weights == expected
+
+
+@pytest.mark.parametrize(
+    ("wide", "expected"),
+    [
+        ({"down": "q8_0"}, "int4"),
+        ({"down": "q8_0", "up": "q8_0", "gate": "q8_0"}, "int8"),
+        ({"gate": "f16"}, "f32"),
+    ],
+)
+def test_default_weights_of_a_mixed_file_are_what_most_weights_are(
+    wide: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.gguf"
+    cfg = config("llama")
+    writer = gguf_writer(path, cfg)
+    for name, values in gguf_tensors(cfg, weights(cfg)).items():
+        part = name.split(".")[-2].removeprefix("ffn_")
+        kind = GGMLQuantizationType[wide.get(part, "q4_0").upper()]
+        if values.ndim == 1:
+            writer.add_tensor(name, values)
+        else:
+            writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)
+    close_writer(writer)
+    assert GgufSource(path).default_weights == expected
 
 
 def test_spec_of_gemma3(tmp_path: Path) -> None:
