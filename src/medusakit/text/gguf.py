@@ -124,9 +124,7 @@ def _sentencepiece(file: _File) -> Vocabulary:
         unk_token=None if unknown is None else texts[unknown],
     )
     space_prefix = file.flag("add_space_prefix", True)
-    mark_spaces = normalizers.Replace(" ", SPACE_MARK)
-    prefix = [normalizers.Prepend(SPACE_MARK)] if space_prefix else []
-    backend.normalizer = normalizers.Sequence([*prefix, mark_spaces])
+    backend.normalizer = normalizers.Replace(" ", SPACE_MARK)
     _add_user_defined(backend, file, texts)
     return _vocabulary(file, backend, texts, "spm", adds_bos=True, space_prefix=space_prefix)
 
@@ -180,6 +178,8 @@ def _vocabulary(
         prefix_ids=(bos,) if bos is not None and file.flag("add_bos_token", adds_bos) else (),
         suffix_ids=(eos,) if eos is not None and file.flag("add_eos_token", False) else (),
         space_prefix=space_prefix,
+        # not a normaliser of the backend's: that would put one after every user-defined token too
+        lead=" " if space_prefix else "",
         chat_template=file.metadata.get("tokenizer.chat_template"),
         names={name: texts[token_id] for name, token_id in named.items() if token_id is not None},
     )

@@ -27,7 +27,7 @@ class StopMatcher:
         return max(self._matched, default=0)
 
     def feed(self, text: str) -> tuple[int, int] | None:
-        """Continue with `text`. (end, length) of a stop that completes: `end` counts in `text`, its characters included.
+        """Continue with `text`. (end, length) of a stop that completes; `end` is an index into `text`, one past it.
 
         The matcher is done once a stop was found.
         """

@@ -13,10 +13,11 @@ from functools import lru_cache
 from typing import Any
 
 from jinja2 import Template, TemplateError, nodes, pass_context
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MAX_ROUNDS = 1_000_000  # loop rounds of one rendering; a long conversation with tools needs some thousands
 MAX_CHARS = 50_000_000
@@ -50,7 +51,7 @@ class _Generation(Extension):
 
 
 def render(source: str, variables: Mapping[str, Any]) -> str:
-    """Raises jinja2.TemplateError (TemplateRefusal where the template itself refuses), or what the template provokes."""
+    """Raises jinja2.TemplateError, TemplateRefusal where the template itself refuses, or whatever else it provokes."""
     template = _compile(source)
     parts: list[str] = []
     size = 0

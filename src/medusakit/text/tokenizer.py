@@ -116,7 +116,9 @@ class Tokenizer:
         return self._pieces[token_id]
 
     def _plain(self, text: str) -> list[int]:
+        if not text:
+            return []
         try:
-            return list(self._backend.encode(text, add_special_tokens=False).ids)
+            return list(self._backend.encode(self._vocabulary.lead + text, add_special_tokens=False).ids)
         except TypeError:
             raise UsageError("the text is not valid Unicode: it holds a lone surrogate") from None

@@ -41,7 +41,8 @@ class Vocabulary:
     """
     backend        encodes plain text; never matches a control token
     prefix_ids     what `add_special` puts before (bos) and suffix_ids after (eos)
-    space_prefix   the encoder puts a space before text, so decoding takes the first one away (SentencePiece)
+    space_prefix   decoding takes one leading space away, which encoding put there (SentencePiece)
+    lead           what to put before a stretch of text, where the backend does not do so itself
     names          bos_token, eos_token, ...: texts that chat templates may use
     """
 
@@ -53,6 +54,7 @@ class Vocabulary:
     prefix_ids: tuple[int, ...] = ()
     suffix_ids: tuple[int, ...] = ()
     space_prefix: bool = False
+    lead: str = ""
     chat_template: str | None = None
     names: Mapping[str, str] = field(default_factory=dict)
 
