@@ -46,7 +46,7 @@ class HydraNet(nn.Module):  # type: ignore[misc]  # torch is not typed for mypy 
                 {
                     "query": _matrix(width, 2 * hidden_size),
                     "key": _matrix(width, 3 * hidden_size),
-                    "value": _matrix(width, 3 * hidden_size),
+                    "value": nn.Parameter(torch.zeros(width, 3 * hidden_size)),
                     "slope": nn.Parameter(0.02 * 4.0 ** -torch.arange(params.context_heads)),
                 }
             )
