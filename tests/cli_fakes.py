@@ -46,6 +46,12 @@ class FakeStream:
             if self._press is not None and len(self._given) == 2:
                 self._press()
 
+    def __enter__(self) -> FakeStream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self.closed = True
 
@@ -91,10 +97,20 @@ class FakeLLM:
     calls: list[dict[str, Any]] = field(default_factory=list)
     chats: list[FakeChat] = field(default_factory=list)
     cost: Any = None
+    heads: bool = False
 
     @property
     def parts(self) -> Any:
-        return SimpleNamespace(cost=self.cost, artifact=None, budget=None, runtime=self.runtime)
+        drafter = SimpleNamespace(family="hydra")
+        manifest = SimpleNamespace(drafter=drafter, provenance=SimpleNamespace(created="today"))
+        return SimpleNamespace(
+            artifact=SimpleNamespace(manifest=manifest) if self.heads else None,
+            budget=None,
+            cost=self.cost,
+            runtime=self.runtime,
+            source=SimpleNamespace(fingerprint="f" * 64),
+            topology=SimpleNamespace(num_nodes=8 if self.heads else 1),
+        )
 
     @property
     def runtime(self) -> Any:
@@ -108,13 +124,14 @@ class FakeLLM:
         events = scripted_events(self.answer)[: params.max_tokens]
         return FakeStream(events, speculation, params.acceptance == "exact", self.press)
 
-    def generate(
-        self, prompt: Any, params: SamplingParams = GREEDY, *, speculation: bool = True, raw: bool = False
-    ) -> GenerationResult:
-        stream = self.stream(prompt, params, speculation=speculation, raw=raw)
-        for _ in stream:
-            pass
-        return stream.result
+    def encode(self, prompt: Any, *, raw: bool = False) -> list[int]:
+        text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+        return [ord(letter) for letter in text]
+
+    def stream_ids(
+        self, ids: Sequence[int], params: SamplingParams = GREEDY, *, speculation: bool = True
+    ) -> FakeStream:
+        return self.stream("".join(map(chr, ids)), params, speculation=speculation)
 
     def chat(self, system: str | None = None, params: SamplingParams = GREEDY) -> FakeChat:
         self.chats.append(FakeChat(self, params))

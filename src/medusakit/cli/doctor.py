@@ -37,8 +37,7 @@ def doctor(context: click.Context, json_file: str | None) -> None:
 def examine(app: App) -> Iterator[Finding]:
     """Every check on this machine, for the model and heads that the settings name."""
     from medusakit.cli import checks
-    from medusakit.cli.document import versions
-    from medusakit.cli.probe import read_machine
+    from medusakit.cli.probe import read_machine, versions
     from medusakit.models.home import home
 
     machine, config = read_machine(), app.config

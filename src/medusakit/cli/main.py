@@ -20,6 +20,8 @@ COMMANDS = {
     "chat": ("medusakit.cli.chat:chat", "Talk over several turns."),
     "compare": ("medusakit.cli.compare:compare", "Plain and Medusa on the same prompts, side by side."),
     "train": ("medusakit.cli.train:train", "Make heads for a model, stage by stage or all at once."),
+    "bench": ("medusakit.cli.bench:bench", "Measure speed on a workload, or the machine."),
+    "verify": ("medusakit.cli.verify:verify", "Audit that the output is exactly the model's own."),
     "models": ("medusakit.cli.models:models", "List, fetch, show and remove models."),
     "tree": ("medusakit.cli.tree:tree", "Show the token tree, or search the budget that pays."),
     "doctor": ("medusakit.cli.doctor:doctor", "Check the machine, the cache, the model and its heads."),

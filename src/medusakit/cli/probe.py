@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
+PACKAGES = (
+    "medusakit",
+    "onnxruntime",
+    "numpy",
+    "tokenizers",
+    "jinja2",
+    "onnx",
+    "gguf",
+    "safetensors",
+    "pydantic",
+    "torch",
+    "transformers",
+)
 FEATURES = (
     "avx2",
     "fma",
@@ -33,9 +48,30 @@ class Machine:
 
 
 def read_machine() -> Machine:
-    from medusakit.cli.document import cpu_name
-
     return Machine(cpu_name(), _features(), usable_cores(), available_memory())
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that are installed."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def cpu_name() -> str:
+    """The processor's own name where the system tells it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
 
 
 def usable_cores() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -63,11 +64,12 @@ def _start(app: App, llm: LLM, text: str, raw: bool) -> Stream:
 
 
 def _finish(app: App, llm: LLM, result: GenerationResult, json_file: str | None) -> None:
-    from medusakit.cli import document
+    from medusakit.bench.circumstances import circumstances
+    from medusakit.cli.document import generation
     from medusakit.cli.footer import answer_footer
     from medusakit.cli.ui import write_json
 
     app.ui.note(answer_footer(llm, result))
     if json_file:
-        about = {"model": document.model(llm)} | document.circumstances(app.config)
-        write_json(app.ui, json_file, document.generation(result) | about)
+        about = circumstances(llm, asdict(app.config), app.sampling())
+        write_json(app.ui, json_file, generation(result) | about)

@@ -6,6 +6,7 @@ NO_COLOR, a pipe instead of a terminal, and --quiet are respected here and nowhe
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -129,7 +130,7 @@ class Ui:
 
 def write_json(ui: Ui, json_file: str, document: Mapping[str, Any] | Sequence[Any]) -> None:
     """One JSON document to a file, or to stdout for `-`. Raises CacheError if the file cannot be written."""
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n"
+    text = json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n"
     if json_file == "-":
         sys.stdout.write(text)
         return
@@ -138,6 +139,15 @@ def write_json(ui: Ui, json_file: str, document: Mapping[str, Any] | Sequence[An
     except OSError as error:
         raise CacheError(f"cannot write {json_file}: {error.strerror}", hint="--json -   writes to stdout") from None
     ui.note(f"wrote {json_file}")
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no infinity and no NaN: null stands for them."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _console(*, stderr: bool) -> ThemedConsole:
