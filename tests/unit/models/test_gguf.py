@@ -157,6 +157,14 @@ def test_gemma3_without_a_pattern_key_has_every_sixth_layer_full(tmp_path: Path)
     assert GgufSource(path).spec.windows == (8, 8, 8, 8, 8, 0, 8)
 
 
+def test_a_yarn_factor_of_the_file_multiplies_yarns_own(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    writer = rewrite(path, "llama-yarn")
+    writer.add_rope_scaling_attn_factors(0.5)
+    close_writer(writer)
+    assert GgufSource(path).spec.rope.attention_factor == pytest.approx(0.5 * (1 + 0.1 * np.log(4.0)))
+
+
 def test_a_head_of_its_own_is_found(tmp_path: Path) -> None:
     source = GgufSource(write_gguf(tmp_path / "m.gguf", "llama-yarn"))
     assert not source.spec.tied_embeddings and "lm_head" in set(source.names())
