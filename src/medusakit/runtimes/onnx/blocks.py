@@ -18,6 +18,7 @@ from medusakit.tree.topology import FloatArray
 
 Bytes = NDArray[np.uint8]
 _BLOCK = 32  # of weights that are quantised here
+_SLICE_VALUES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +59,53 @@ def stored_bits(tensor: StoredTensor) -> int:
 
 def unpack(tensor: StoredTensor) -> Blocks:
     """The stored integers of a block format, nothing rounded."""
-    bits, size, function = _UNPACK[tensor.format]
-    raw = np.ascontiguousarray(tensor.raw).view(np.uint8).reshape(-1, size)
-    q, scales, offsets = function(raw)
-    rows = tensor.shape[0]
-    block = q.shape[-1]
-    per_row = (rows, -1)
-    return Blocks(
-        bits,
-        q.astype(np.int8, copy=False).reshape(rows, -1, block),
-        scales.astype(np.float32, copy=False).reshape(per_row),
-        None if offsets is None else offsets.astype(np.float32, copy=False).reshape(per_row),
-    )
+    return _in_slices(tensor, _unpack_rows)
 
 
-def quantise(values: FloatArray, bits: int) -> Blocks:
+def quantise(tensor: StoredTensor, bits: int) -> Blocks:
     """Round to nearest, symmetric, blocks of 32; a last block that `in` does not fill is padded with zeros.
 
     At 4 bits the value of largest magnitude becomes -8 exactly (as in Q4_0), which uses the whole range.
     """
+    return _in_slices(tensor, lambda rows: _quantise_rows(rows.f32(), bits))
+
+
+def _in_slices(tensor: StoredTensor, function: Callable[[StoredTensor], Blocks]) -> Blocks:
+    """Row by row results of `function`, joined. Its intermediate arrays, several times the result, stay small so."""
+    rows, columns = tensor.shape
+    step = max(1, _SLICE_VALUES // columns)
+    whole: Blocks | None = None
+    for start in range(0, rows, step):
+        raw = tensor.raw[start : start + step]
+        part = function(StoredTensor(tensor.name, tensor.format, (len(raw), columns), raw))
+        whole = whole or _like(part, rows)
+        whole.q[start : start + step] = part.q
+        whole.scales[start : start + step] = part.scales
+        if whole.offsets is not None:
+            whole.offsets[start : start + step] = part.offsets
+    assert whole is not None  # a weight has rows
+    return whole
+
+
+def _like(part: Blocks, rows: int) -> Blocks:
+    q, scales = (np.empty((rows, *array.shape[1:]), array.dtype) for array in (part.q, part.scales))
+    return Blocks(part.bits, q, scales, None if part.offsets is None else np.empty_like(scales))
+
+
+def _unpack_rows(tensor: StoredTensor) -> Blocks:
+    bits, size, function = _UNPACK[tensor.format]
+    raw = np.ascontiguousarray(tensor.raw).view(np.uint8).reshape(-1, size)
+    q, scales, offsets = function(raw)
+    rows = tensor.shape[0]
+    return Blocks(
+        bits,
+        q.astype(np.int8, copy=False).reshape(rows, -1, q.shape[-1]),
+        scales.astype(np.float32, copy=False).reshape(rows, -1),
+        None if offsets is None else offsets.astype(np.float32, copy=False).reshape(rows, -1),
+    )
+
+
+def _quantise_rows(values: FloatArray, bits: int) -> Blocks:
     blocks = np.pad(values, ((0, 0), (0, -values.shape[1] % _BLOCK))).reshape(len(values), -1, _BLOCK)
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     extreme = np.take_along_axis(blocks, np.abs(blocks).argmax(-1)[..., None], -1)[..., 0]

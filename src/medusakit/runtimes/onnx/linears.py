@@ -62,7 +62,7 @@ class LinearWriter:
             blocks = unpack(tensor)
             return blocks if self._weights == "int4" else replace(blocks, bits=8)
         self.requantised.append(tensor.name)
-        return quantise(tensor.f32(), 4 if four else 8)
+        return quantise(tensor, 4 if four else 8)
 
     def _dense(self, x: str, name: str, values: FloatArray, bias: FloatArray | None) -> str:
         product = self._graph.node("MatMul", [x, self._graph.weight(f"{name}.weight", values.T)], f"{name}.product")

@@ -5,6 +5,7 @@ import pytest
 
 from medusakit.models.dequant import BLOCKS
 from medusakit.models.spec import StoredTensor
+from medusakit.runtimes.onnx import blocks as blocks_module
 from medusakit.runtimes.onnx.blocks import is_block_format, quantise, stored_bits, unpack
 
 # byte offsets of float16 fields: random bytes elsewhere are all legal, here they must be finite
@@ -28,6 +29,10 @@ def random_tensor(format: str, seed: int = 0) -> StoredTensor:
     return StoredTensor("w", format, (5, 3 * values), raw.reshape(5, -1))
 
 
+def plain_tensor(values: np.ndarray) -> StoredTensor:
+    return StoredTensor("w", "f32", values.shape, values)
+
+
 @pytest.mark.parametrize("format", BLOCKS)
 def test_unpacked_blocks_are_the_stored_values(format):
     tensor = random_tensor(format)
@@ -46,10 +51,18 @@ def test_symmetric_formats_need_no_offsets_and_are_exact(format):
     np.testing.assert_array_equal(blocks.values(), random_tensor(format).f32())
 
 
+def test_slices_of_rows_join(monkeypatch):
+    expected = unpack(random_tensor("q4_1"))
+    monkeypatch.setattr(blocks_module, "_SLICE_VALUES", 2 * 96)  # two of the five rows at a time
+    found = unpack(random_tensor("q4_1"))
+    for name in ("q", "scales", "offsets"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
 @pytest.mark.parametrize(("bits", "step"), [(8, 127), (4, 8)])
 def test_rounding_is_to_the_nearest_step(bits, step):
     values = np.random.default_rng(0).normal(size=(6, 64)).astype(np.float32)
-    blocks = quantise(values, bits)
+    blocks = quantise(plain_tensor(values), bits)
     worst = np.abs(values.reshape(6, 2, 32)).max(-1) / step
     error = np.abs(blocks.values() - values).reshape(6, 2, 32).max(-1)
     # at 4 bits the scale follows the signed extreme, so the far end of the other side may be one step short
@@ -59,7 +72,7 @@ def test_rounding_is_to_the_nearest_step(bits, step):
 def test_rounding_pads_a_last_block_and_survives_zeros():
     values = np.zeros((2, 40), np.float32)
     values[1, 39] = 3.0
-    blocks = quantise(values, 8)
+    blocks = quantise(plain_tensor(values), 8)
     assert blocks.q.shape == (2, 2, 32)
     np.testing.assert_array_equal(blocks.values()[:, :40], values)
 
@@ -67,7 +80,7 @@ def test_rounding_pads_a_last_block_and_survives_zeros():
 def test_values_that_fit_are_kept():
     q = np.random.default_rng(1).integers(-8, 8, (3, 32)).astype(np.float32)
     q[:, 0] = -8
-    np.testing.assert_array_equal(quantise(q * 0.5, 4).values(), q * 0.5)
+    np.testing.assert_array_equal(quantise(plain_tensor(q * 0.5), 4).values(), q * 0.5)
 
 
 def test_plain_formats_are_no_blocks():
