@@ -56,6 +56,8 @@ class Prophet:
     truths: dict[int, list[int]] = field(default_factory=dict)
     name: str = "prophet"
     max_depth: int = 16
+    vocab_size: int = VOCAB
+    hidden_size: int = 16
     observed: dict[int, list[int]] = field(default_factory=dict)
     forgotten: list[int] = field(default_factory=list)
 
@@ -67,20 +69,24 @@ class Prophet:
         return [self._draft(state, shape) for state in states]
 
     def observe(self, row: int, kept_ids: Sequence[int], hidden: FloatArray) -> None:
-        assert hidden.shape == (len(kept_ids), 16)
+        assert hidden.shape == (len(kept_ids), self.hidden_size)
         self.observed.setdefault(row, []).extend(kept_ids)
 
     def forget(self, row: int) -> None:
         self.forgotten.append(row)
 
+    def truth(self, state: DraftState) -> Sequence[int]:
+        """The true sequence of the state's row, prompt included, as far as it is known."""
+        return self.truths.get(state.row, [])
+
     def _draft(self, state: DraftState, shape: Topology) -> Draft:
-        truth = self.truths.get(state.row, [])
+        truth = self.truth(state)
         position = len(state.ids)
-        tokens = self._random.integers(0, VOCAB, shape.num_nodes)
+        tokens = self._random.integers(0, self.vocab_size, shape.num_nodes)
         tokens[0] = state.root_id
         for children in shape.children:
             if children:  # siblings carry distinct tokens, as every drafter's do
-                tokens[list(children)] = self._random.permutation(VOCAB)[: len(children)]
+                tokens[list(children)] = self._random.permutation(self.vocab_size)[: len(children)]
                 depth = int(shape.depths[children[0]])
                 where = position + depth - 1
                 if where < len(truth) and self._random.random() < self.right:
@@ -90,7 +96,7 @@ class Prophet:
     def _put(self, tokens: np.ndarray, children: tuple[int, ...], token: int) -> None:
         siblings = list(children)
         chosen = int(self._random.choice(siblings))
-        tokens[siblings] = [VOCAB - 1 if t == token else t for t in tokens[siblings].tolist()]
+        tokens[siblings] = [self.vocab_size - 1 if t == token else t for t in tokens[siblings].tolist()]
         tokens[chosen] = token
 
 
