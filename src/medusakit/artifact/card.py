@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,21 +81,27 @@ def _tree_lines(tree: CalibratedTree) -> list[str]:
 
 
 def _origin(manifest: ArtifactManifest) -> list[str]:
-    provenance = manifest.provenance
-    recipe = provenance.recipe
+    made = manifest.provenance
+    recipe = dict(made.recipe)
+    licenses, settings = recipe.pop("licenses", {}), recipe.pop("settings", {})
     rows: list[tuple[object, object]] = [
-        ("made", f"{provenance.created} with medusakit {provenance.medusakit}"),
-        ("training tokens", f"{provenance.train_tokens:,} of the model's own answers"),
+        ("made", f"{made.created} with medusakit {made.medusakit}"),
+        ("training tokens", f"{made.train_tokens:,} of the model's own answers"),
     ]
-    rows += [(name, f"`{recipe[name]}`") for name in sorted(recipe) if name not in ("licenses",)]
+    rows += [(name, _plain(value)) for name, value in sorted(recipe.items()) if value]
     lines = _table(("what", "value"), rows)
-    if licenses := recipe.get("licenses"):
-        lines += [
-            "",
-            "Prompts: " + "; ".join(f"{source}, {licence}" for source, licence in sorted(licenses.items())),
-            "The weights' licence follows the model's and the prompts' own.",
-        ]
+    if licenses:
+        prompts = "; ".join(f"{source} ({licence})" for source, licence in sorted(licenses.items()))
+        lines += ["", f"Prompts: {prompts}. The answers are the model's own, under its licence."]
+    if settings:
+        lines += ["", "Settings:", "", "```json", json.dumps(settings, indent=1), "```"]
     return lines
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {part}" for name, part in value.items())
+    return f"`{value}`"
 
 
 def _table(header: tuple[str, str], rows: Sequence[tuple[object, object]]) -> list[str]:

@@ -91,6 +91,8 @@ class StageBars:
 
 def amount(progress: StageProgress) -> str:
     """E.g. `12,000/40,000 tokens`."""
+    if not progress.unit:
+        return ""
     total = f"/{progress.total:,}" if progress.total else ""
     return f"{progress.done:,}{total} {progress.unit}"
 

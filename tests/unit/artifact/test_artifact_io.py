@@ -29,7 +29,7 @@ PROVENANCE = Provenance(
     created="2026-11-29",
     medusakit="0.1.0",
     train_tokens=123,
-    recipe={"seed": 0, "licenses": {"gsm8k": "MIT"}},
+    recipe={"git": "abc", "settings": {"epochs": 2}, "licenses": {"gsm8k": "MIT"}},
     metrics={"top1_by_depth": [0.5, 0.4], "tau_by_budget": {"4": 1.7}, "verdict": "worth serving"},
 )
 
@@ -61,7 +61,16 @@ def test_saved_artifact_loads_equal_with_float16_tensors_and_card(tmp_path: Path
     np.testing.assert_array_equal(tensors["w"], np.arange(16).reshape(2, 8))
     assert loaded.topology(3).rank_paths == ((), (0,), (0, 0))
     card = (tmp_path / "heads/README.md").read_text()
-    for fact in ("medusa drafter for tiny", "ab" * 32, "| 2 | 0.400 |", "| 4 | 1.70 |", "gsm8k, MIT", "123"):
+    for fact in (
+        "medusa drafter for tiny",
+        "ab" * 32,
+        "| 2 | 0.400 |",
+        "| 4 | 1.70 |",
+        "gsm8k (MIT)",
+        "123",
+        "| git | `abc` |",
+        '"epochs": 2',
+    ):
         assert fact in card
 
 

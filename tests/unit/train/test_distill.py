@@ -9,19 +9,18 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fakes import EOS, ByteTokenizer
+from fakes import EOS
 from medusakit.artifact.schema import Backbone
 from medusakit.errors import DatasetError, RuntimeFailure
 from medusakit.runtimes.reference import ReferenceRuntime
 from medusakit.runtimes.reference_source import ArraySource, random_source
-from medusakit.text.control import ControlSplitter
 from medusakit.train.capture import capture
 from medusakit.train.dataset import Dataset
 from medusakit.train.distill import DistillConfig, distill
@@ -29,18 +28,9 @@ from medusakit.train.progress import Meter, Progress
 from medusakit.train.shards import Sample
 from medusakit.train.templates import Conversation
 from medusakit.tree.topology import Tree
+from train_fakes import ChatBytes
 
-TEMPLATE = (
-    "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-)
 CONFIG = DistillConfig(rows=3, max_new_tokens=12, max_prompt_tokens=200, sampled_share=0.3, shard_tokens=40)
-
-
-class ChatBytes(ByteTokenizer):
-    chat_template = TEMPLATE
-    control = ControlSplitter(())
-    names: Mapping[str, str] = {}
 
 
 def source() -> ArraySource:

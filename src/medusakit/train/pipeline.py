@@ -1,0 +1,195 @@
+"""All stages in order, from seeds to artifact. Every stage is resumable, and a finished one is not run again.
+
+seeds -> distill, capture -> heads -> calibrate -> tree -> artifact
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from medusakit.artifact.files import make_folder, sha256_file
+from medusakit.artifact.io import Artifact, load_artifact
+from medusakit.artifact.schema import Backbone
+from medusakit.train.capture import capture
+from medusakit.train.dataset import Dataset, read_manifest
+from medusakit.train.distill import distill
+from medusakit.train.place import OpenModel, Place
+from medusakit.train.progress import OnProgress, ignore
+from medusakit.train.provenance import backbone_of
+from medusakit.train.recipe import Recipe
+from medusakit.train.seeds import make_seeds, read_json_lines, read_seeds
+from medusakit.train.stages import StageBook, Values
+
+STAGES = ("seeds", "distill", "capture", "heads", "calibrate", "tree", "artifact")
+
+
+def train_all(recipe: Recipe, model: OpenModel, work: Path, out: Path, *, on_progress: OnProgress = ignore) -> Artifact:
+    """Run what is not finished yet. Ctrl-C saves, and the same call goes on from there."""
+    pipeline = Pipeline(recipe, model, work, out, on_progress)
+    for stage in STAGES:
+        pipeline.run(stage)
+    return load_artifact(out)
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """The stages over one work folder. Seeds and answers are shared by all families trained there.
+
+    work/seeds.jsonl, work/distill/, work/capture-*/, work/heads-<family>/, work/ranks-<family>.npz,
+    work/tree-<family>.json, and `<stage>.done.json` of each finished stage
+    """
+
+    recipe: Recipe
+    model: OpenModel
+    work: Path
+    out: Path
+    on_progress: OnProgress = ignore
+    _book: StageBook = field(init=False)
+    _backbone: Backbone = field(init=False)
+    _dataset: Dataset | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._book = StageBook(make_folder(self.work), self.on_progress)
+        self._backbone = backbone_of(self.model.source, self.model.tokenizer)
+
+    def run(self, stage: str) -> Values:
+        """One stage, from what the stages before it left. Raises DatasetError if they are not finished."""
+        steps: dict[str, Callable[[], Values]] = {
+            "seeds": self._seeds,
+            "distill": self._distill,
+            "capture": self._capture,
+            "heads": self._train,
+            "calibrate": self._calibrate,
+            "tree": self._tree,
+            "artifact": self._artifact,
+        }
+        return steps[stage]()
+
+    def _seeds(self) -> Values:
+        config, out = self.recipe.seeds, self.work / "seeds.jsonl"
+        files = [sha256_file(Path(name)) for name in (*config.files, *config.answered)]
+        settings = config.model_dump(exclude={"files", "answered"})
+
+        def work() -> Values:
+            report = make_seeds(config, out)
+            dropped = ", ".join(f"{count} {reason}" for reason, count in report.dropped.items())
+            summary = f"{report.num:,} prompts of {len(report.by_category)} kinds; dropped: {dropped or 'none'}"
+            self._book.say("seeds", summary)
+            return {"summary": summary, "licenses": report.licenses, "sha256": sha256_file(out)}
+
+        return self._book.run("seeds", {**settings, "files": files}, [out], work)
+
+    def _distill(self) -> Values:
+        config, out = self.recipe.distill, self.work / "distill"
+        inputs = {**self._model_inputs(), **config.model_dump(exclude={"rows", "shard_tokens"})}
+        inputs["seeds"] = self._book.result("seeds")["sha256"]
+
+        def work() -> Values:
+            self._set_aside(out)
+            runtime = self.model.runtime(config.rows)
+            try:
+                report = distill(
+                    runtime,
+                    self.model.tokenizer,
+                    read_seeds(self.work / "seeds.jsonl"),
+                    out,
+                    config,
+                    backbone=self._backbone,
+                    on_progress=self.on_progress,
+                )
+            finally:
+                runtime.close()
+            return {"summary": f"{report.num_tokens:,} tokens of {report.num_samples:,} answers"}
+
+        return self._book.run("distill", inputs, [out], work)
+
+    def _capture(self) -> Values:
+        files = [Path(name) for name in self.recipe.capture]
+        folders = self._capture_folders()
+        inputs = {**self._model_inputs(), "files": [folder.name for folder in folders]}
+
+        def work() -> Values:
+            runtime = self.model.runtime(1)
+            try:
+                tokens = sum(
+                    capture(runtime, self.model.tokenizer, file, folder, backbone=self._backbone,
+                            on_progress=self.on_progress)
+                    for file, folder in zip(files, folders, strict=True)
+                )  # fmt: skip
+            finally:
+                runtime.close()
+            return {"summary": f"{tokens:,} tokens", "licenses": _licenses(files)}
+
+        if not files:
+            return {}
+        return self._book.run("capture", inputs, folders, work)
+
+    def _train(self) -> Values:
+        from medusakit.train.drafting import train_stage
+
+        return train_stage(self._place(), self.dataset())
+
+    def _calibrate(self) -> Values:
+        from medusakit.train.drafting import calibrate_stage
+
+        return calibrate_stage(self._place(), self.dataset())
+
+    def _tree(self) -> Values:
+        from medusakit.train.drafting import tree_stage
+
+        return tree_stage(self._place(), self._backbone, self.dataset(), self._licenses())
+
+    def _artifact(self) -> Values:
+        from medusakit.train.drafting import artifact_stage
+
+        return artifact_stage(self._place(), self.out)
+
+    def _place(self) -> Place:
+        return Place(self.recipe, self.model, self.work, self._book, self.on_progress)
+
+    def dataset(self) -> Dataset:
+        """Everything that was distilled and captured, checked against its sha256 once."""
+        if self._dataset is None:
+            self._book.result("distill")
+            folders = [self.work / "distill", *self._capture_folders()]
+            self._dataset = Dataset(folders)
+        return self._dataset
+
+    def _capture_folders(self) -> list[Path]:
+        """One per answers file, named by its content, so that another file makes another folder."""
+        return [self.work / f"capture-{sha256_file(Path(name))[:12]}" for name in self.recipe.capture]
+
+    def _model_inputs(self) -> Values:
+        return {
+            "model": self.model.source.fingerprint,
+            "tokenizer": self.model.tokenizer.hash,
+            "weights": self.recipe.weights,
+        }
+
+    def _licenses(self) -> dict[str, str]:
+        found: dict[str, str] = dict(self._book.result("seeds")["licenses"])
+        if self.recipe.capture:
+            found |= self._book.result("capture")["licenses"]
+        return found
+
+    def _set_aside(self, folder: Path) -> None:
+        """Answers cost hours: those made with other settings are kept beside the new ones, and that is said."""
+        if not (folder / "manifest.json").exists():
+            return
+        found, config = read_manifest(folder), self.recipe.distill
+        wanted = (self._backbone.fingerprint, config.seed, config.settings())
+        if (found.backbone.fingerprint, found.seed, found.settings) != wanted:
+            number = sum(1 for _ in folder.parent.glob(f"{folder.name}.old-*"))
+            kept = folder.with_name(f"{folder.name}.old-{number}")
+            folder.rename(kept)
+            self._book.say("distill", f"{found.num_tokens:,} tokens made with other settings are kept in {kept}")
+
+
+def _licenses(files: Iterable[Path]) -> dict[str, str]:
+    return {
+        str(entry.get("source", file.name)): str(entry.get("license", "unknown"))
+        for file in files
+        for _, entry in read_json_lines(file)
+    }

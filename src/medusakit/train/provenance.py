@@ -1,0 +1,78 @@
+"""Where an artifact comes from: code, versions, machine, recipe, amount of data."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import medusakit
+from medusakit.artifact.schema import Backbone, Provenance
+from medusakit.engine.measure import machine_name
+from medusakit.models.spec import WeightSource
+from medusakit.text.tokenizer import Tokenizer
+
+_PACKAGES = ("numpy", "onnxruntime", "torch", "tokenizers")
+
+
+def backbone_of(source: WeightSource, tokenizer: Tokenizer) -> Backbone:
+    """The model as an artifact or a training set names it."""
+    spec = source.spec
+    return Backbone(
+        name=spec.name,
+        fingerprint=source.fingerprint,
+        hidden_size=spec.hidden_size,
+        vocab_size=spec.vocab_size,
+        tokenizer_hash=tokenizer.hash,
+    )
+
+
+def provenance(
+    recipe: Mapping[str, Any],
+    *,
+    train_tokens: int,
+    metrics: Mapping[str, Any],
+    licenses: Mapping[str, str],
+    now: datetime | None = None,
+) -> Provenance:
+    """`recipe` as it was given, with file names that mean something elsewhere (no folders of this machine)."""
+    return Provenance(
+        created=(now or datetime.now(UTC)).isoformat(timespec="seconds"),
+        medusakit=medusakit.__version__,
+        recipe={
+            "settings": dict(recipe),
+            "git": git_revision(),
+            "machine": machine_name(),
+            "versions": versions(),
+            "licenses": dict(licenses),
+        },
+        train_tokens=train_tokens,
+        metrics=dict(metrics),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that shape numbers; those that are not installed are left out."""
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def git_revision(package: Path | None = None) -> str | None:
+    """The checkout's commit, with -dirty if files differ from it; None for an installed package or without git."""
+    package = Path(medusakit.__file__).parent if package is None else package
+    root = package.parents[1]
+    if package.parent.name != "src" or not (root / ".git").exists():
+        return None
+    try:
+        command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None
