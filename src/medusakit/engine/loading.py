@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 from medusakit.artifact.find import find_heads
@@ -20,6 +19,7 @@ from medusakit.runtimes.onnx.session import default_threads
 from medusakit.text.tokenizer import Tokenizer, load_tokenizer
 from medusakit.tree.cost import Budget, StepCost, best_budget
 from medusakit.tree.policy import StaticPolicy
+from medusakit.tree.search import parse_dense
 from medusakit.tree.topology import Topology
 
 OTHER_S = 3e-4  # walk, commit and emit of one row, measured on the embedded model (docs/performance.md)
@@ -28,7 +28,7 @@ MAX_BUDGET = 64
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Everything a generation needs. `budget` is what is expected of a step; None without heads or with a given budget."""
+    """Everything a generation needs. budget: what is expected of a step; None without heads or with a given budget."""
 
     resolved: ResolvedModel
     source: WeightSource = field(repr=False)
@@ -106,15 +106,9 @@ def chosen_topology(artifact: Artifact, tree: str) -> Topology:
     depth = artifact.manifest.drafter.depth
     if tree == "auto":
         return artifact.topology(MAX_BUDGET)
-    match = re.fullmatch(r"(\d+)x(\d+)", tree)
-    if match is None:
-        raise UsageError(f"--tree {tree} is not a tree", hint="--tree auto, or a dense tree such as --tree 2x3")
-    levels, branching = int(match[1]), int(match[2])
-    if not 1 <= levels <= depth:
+    topology = parse_dense(tree)
+    if topology.max_depth > depth:
         raise UsageError(
-            f"--tree {tree} is {levels} deep, but the drafter has {depth} heads", hint=f"--tree {depth}x{branching}"
+            f"--tree {tree} is {topology.max_depth} deep, but the drafter has {depth} heads", hint=f"--tree {depth}x2"
         )
-    num_nodes = 1 + sum(branching**level for level in range(1, levels + 1))
-    if branching < 1 or num_nodes > 256:
-        raise UsageError(f"--tree {tree} has {num_nodes} nodes; 2 to 256 are possible", hint="--tree 2x3")
-    return Topology.dense([branching] * levels)
+    return topology

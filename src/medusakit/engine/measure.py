@@ -11,7 +11,8 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,16 @@ from medusakit.tree.topology import Topology, Tree
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 CONTEXT = 256
 BUDGET_S = 1.5
+STEADY = 1.15  # second best reading over best
+FASTER = 0.8  # today's T(1) over the remembered one
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """seconds: {n: T(n)}, ascending. steady: the two best readings of most sizes agree, so the machine was not busy."""
+
+    seconds: dict[int, float]
+    steady: bool
 
 
 def measure_steps(
@@ -33,8 +44,8 @@ def measure_steps(
     context: int = CONTEXT,
     budget_s: float = BUDGET_S,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[int, float]:
-    """Seconds of one forward pass of n nodes over `context` positions: {n: T(n)}, ascending.
+) -> StepTimes:
+    """Seconds of one forward pass of n nodes over `context` positions.
 
     Rounds over all sizes repeat until `budget_s` is used up (two at least), so that a burst of other work hits few
     readings of one size. Sizes that do not fit the context are left out.
@@ -48,17 +59,18 @@ def measure_steps(
     try:
         runtime.prefill(row, random.integers(0, vocab_size, context).tolist())
         trees = [bushy(size, random.integers(0, vocab_size, size)) for size in fitting]
-        best = dict.fromkeys(fitting, float("inf"))
+        readings: dict[int, list[float]] = {size: [] for size in fitting}
         started, rounds = clock(), 0
         while rounds < 2 or clock() - started < budget_s:
             for size, tree in zip(fitting, trees, strict=True):
                 before = clock()
                 runtime.forward([(row, tree)])
-                best[size] = min(best[size], clock() - before)
+                readings[size].append(clock() - before)
             rounds += 1
     finally:
         runtime.drop_row(row)
-    return best
+    spreads = [sorted(times)[1] / min(times) for times in readings.values()]
+    return StepTimes({size: min(times) for size, times in readings.items()}, float(np.median(spreads)) < STEADY)
 
 
 def measure_draft(
@@ -85,17 +97,25 @@ def bushy(num_nodes: int, tokens: np.ndarray) -> Tree:
     return Tree(topology, tokens.astype(np.int64))
 
 
-def remembered_steps(runtime: Runtime, fingerprint: str, threads: int, *, again: bool = False) -> dict[int, float]:
-    """`measure_steps`, kept in MEDUSA_HOME per machine, model, weights, threads and runtime version.
+def remembered_steps(runtime: Runtime, fingerprint: str, threads: int) -> dict[int, float]:
+    """T(n) from MEDUSA_HOME, measured if it is not there: one table per machine, model, weights, threads and version.
 
+    A table that a busy machine gave is used but not kept, and one that today's T(1) beats clearly is measured anew.
     A cache that cannot be read or written only costs the time of measuring.
     """
     file = home() / "cost" / f"{_key(runtime, fingerprint, threads)}.json"
-    if not again and (known := _read(file)):
+    known = _read(file)
+    if known and not _outdated(runtime, known):
         return known
     measured = measure_steps(runtime)
-    _write(file, measured)
-    return measured
+    if measured.steady:
+        _write(file, measured.seconds)
+    return measured.seconds
+
+
+def _outdated(runtime: Runtime, known: Mapping[int, float]) -> bool:
+    today = measure_steps(runtime, sizes=(1,), budget_s=0.05).seconds
+    return any(seconds < FASTER * known.get(size, seconds) for size, seconds in today.items())
 
 
 def _key(runtime: Runtime, fingerprint: str, threads: int) -> str:

@@ -1,0 +1,85 @@
+"""T(n): minimum of repeats, remembered only when the machine was steady, measured anew when today is clearly faster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine_fakes import VOCAB
+from medusakit.engine import measure
+from medusakit.engine.measure import measure_steps, remembered_steps
+from medusakit.runtimes.reference import ReferenceRuntime, random_reference
+
+
+class TimedRuntime:
+    """The reference runtime, whose forward passes turn a clock."""
+
+    def __init__(self, seconds_per_pass: Iterator[float]) -> None:
+        self.inner: ReferenceRuntime = random_reference(0, VOCAB, context_length=64)
+        self.now = 0.0
+        self._seconds = seconds_per_pass
+
+    def forward(self, trees: object) -> object:
+        self.now += next(self._seconds)
+        return self.inner.forward(trees)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+
+def test_the_best_reading_of_every_size_counts() -> None:
+    runtime = TimedRuntime(iter([3.0, 5.0, 2.0, 9.0]))
+    times = measure_steps(runtime, sizes=(1, 4), context=8, budget_s=10, clock=lambda: runtime.now)  # type: ignore[arg-type]
+    assert times.seconds == {1: 2.0, 4: 5.0}
+    assert not times.steady
+    assert runtime.inner.rows == ()
+
+
+def test_sizes_past_the_context_are_left_out() -> None:
+    times = measure_steps(random_reference(0, VOCAB, context_length=12), sizes=(1, 4, 16), context=8, budget_s=0)
+    assert list(times.seconds) == [1, 4]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MEDUSA_HOME", str(tmp_path))
+    return tmp_path / "cost"
+
+
+def steps(monkeypatch: pytest.MonkeyPatch, *tables: measure.StepTimes) -> None:
+    given = iter(tables)
+    monkeypatch.setattr(measure, "measure_steps", lambda runtime, **settings: next(given))
+
+
+def test_a_steady_table_is_remembered(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = random_reference(0, VOCAB)
+    today = measure.StepTimes({1: 1.0}, True)
+    steps(monkeypatch, measure.StepTimes({1: 1.0, 4: 2.0}, True), today)
+    assert remembered_steps(runtime, "model", 2) == {1: 1.0, 4: 2.0}
+    assert remembered_steps(runtime, "model", 2) == {1: 1.0, 4: 2.0}
+    (file,) = cache.iterdir()
+    assert json.loads(file.read_text()) == {"1": 1.0, "4": 2.0}
+
+
+def test_a_busy_machine_s_table_is_used_but_not_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps(monkeypatch, measure.StepTimes({1: 9.0}, False))
+    assert remembered_steps(random_reference(0, VOCAB), "model", 2) == {1: 9.0}
+    assert not cache.exists()
+
+
+def test_a_table_that_today_beats_is_measured_anew(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = random_reference(0, VOCAB)
+    fast = measure.StepTimes({1: 1.0, 4: 2.0}, True)
+    steps(monkeypatch, measure.StepTimes({1: 5.0, 4: 6.0}, True), measure.StepTimes({1: 1.0}, True), fast)
+    remembered_steps(runtime, "model", 2)
+    assert remembered_steps(runtime, "model", 2) == {1: 1.0, 4: 2.0}
+
+
+def test_an_unwritable_cache_only_costs_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MEDUSA_HOME", str(tmp_path / "file"))
+    steps(monkeypatch, measure.StepTimes({1: 1.0}, True))
+    assert remembered_steps(random_reference(0, VOCAB), "model", 2) == {1: 1.0}
