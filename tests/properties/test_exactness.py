@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine_fakes import VOCAB, Prophet, answer, plain_engine, tree_engine
 
+from engine_fakes import VOCAB, Prophet, answer, plain_engine, tree_engine
 from medusakit.settings import SamplingParams
 from medusakit.tree.topology import Topology
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.engine_fakes import VOCAB, LetterTokenizer, Prophet
 
+from engine_fakes import VOCAB, LetterTokenizer, Prophet
 from medusakit.bench.audit import KL_LIMIT, audit_nodes, kl_divergence
 from medusakit.engine.controller import StaticController, make_plan
 from medusakit.engine.engine import Engine

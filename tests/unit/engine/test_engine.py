@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.engine_fakes import VOCAB, Prophet, answer, plain_engine, tree_engine
 
+from engine_fakes import VOCAB, Prophet, answer, plain_engine, tree_engine
 from medusakit.engine.engine import common_prefix
 from medusakit.errors import ContextLengthError, UsageError
 from medusakit.settings import SamplingParams

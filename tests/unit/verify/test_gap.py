@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.fakes import scores
 
+from fakes import scores
 from medusakit.settings import SamplingParams
 from medusakit.verify.gap import score_gap
 from medusakit.verify.rules import make_rule
