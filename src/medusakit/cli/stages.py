@@ -61,7 +61,8 @@ class StageBars:
             self._stage, self._last = progress.stage, float("-inf")
         if progress.finished:
             self._end_bar()
-            self._ui.line(f"{progress.stage:<10} {amount(progress)}  {progress.note}".rstrip())
+            parts = (f"{progress.stage:<10}", amount(progress), progress.note)
+            self._ui.line("  ".join(part for part in parts if part))
         elif self._ui.err.is_terminal and not self._ui.quiet:
             self._draw(progress)
         elif self._clock() - self._last >= LOG_EVERY_S:
@@ -90,7 +91,9 @@ class StageBars:
 
 
 def amount(progress: StageProgress) -> str:
-    """E.g. `12,000/40,000 tokens`."""
+    """E.g. `12,000/40,000 tokens`; nothing for a stage that counts nothing."""
+    if not progress.unit:
+        return ""
     if not progress.unit:
         return ""
     total = f"/{progress.total:,}" if progress.total else ""

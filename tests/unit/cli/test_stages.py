@@ -14,6 +14,7 @@ from medusakit.train.progress import Progress
 def test_texts_leave_out_what_is_unknown() -> None:
     assert amount(Progress("heads", 1200, 0, unit="steps")) == "1,200 steps"
     assert amount(Progress("heads", 1200, 40_000)) == "1,200/40,000 tokens"
+    assert amount(Progress("seeds", 0, 0, unit="")) == ""
     assert pace(Progress("heads", 0, 10)) == ""
     assert pace(Progress("heads", 0, 10, rate=411.6, remaining_s=68.0)) == "412/s · 1m08s left"
     assert pace(Progress("heads", 0, 10, rate=0.52)) == "0.5/s"
@@ -35,7 +36,7 @@ def test_a_pipe_gets_a_line_now_and_then_and_the_end(capsys: pytest.CaptureFixtu
     captured = capsys.readouterr()
     assert 1 <= len(captured.err.splitlines()) <= 3
     assert captured.err.startswith("distill    0/6 tokens · 2.0/s")
-    assert captured.out == "distill    6/6 tokens  38 % of answers were cut: fine under 50 %\n"
+    assert captured.out == "distill     6/6 tokens  38 % of answers were cut: fine under 50 %\n"
 
 
 def test_quiet_leaves_only_the_end(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +44,7 @@ def test_quiet_leaves_only_the_end(capsys: pytest.CaptureFixture[str]) -> None:
         bars(Progress("distill", 1, 6))
         bars(Progress("distill", 6, 6, note="good", finished=True))
     captured = capsys.readouterr()
-    assert (captured.err, captured.out) == ("", "distill    6/6 tokens  good\n")
+    assert (captured.err, captured.out) == ("", "distill     6/6 tokens  good\n")
 
 
 def test_a_terminal_gets_a_bar_that_ends(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
