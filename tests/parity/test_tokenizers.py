@@ -1,6 +1,6 @@
 """The two real vocabularies against transformers, and templates against transformers' renderer.
 
-transformers 5 reads tokenizers out of GGUF files, but not always as the models were published (measured on 7,856 texts).
+transformers 5 reads tokenizers out of GGUF files, but not always as the models were published (of 7,856 texts).
 It leaves out the pre-tokenizer kind `smollm` (931 texts differ), so here it is given the published one. And it ranks
 gemma's runs of spaces by their place in the file, which differs from the published merges in runs longer than 31.
 """
