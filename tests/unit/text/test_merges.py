@@ -83,7 +83,7 @@ def test_encodes_like_sentencepiece(prefix: bool) -> None:
     tokenizer = Tokenizer(vocabulary_from_gguf(metadata_of(processor, prefix=prefix)))
     runs = ["a" + " " * count + "b\n" * (count % 5) for count in range(1, 30)]
     texts = TEXTS + random_texts(300, seed=3) + ["x <think> y<think>", *runs]
-    assert max(len(processor.encode(text)) for text in texts) > 100
+    assert any(processor.is_byte(token_id) for text in texts for token_id in processor.encode(text))
     for text in texts:
         ids = processor.encode(text)
         assert tokenizer.encode(text) == ids, text
