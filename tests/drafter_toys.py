@@ -16,13 +16,7 @@ torch.set_num_threads(1)  # tiny products: a second thread only waits
 VOCAB, SIZE = 50, 16
 DRAFT_IDS = np.arange(3, 43, dtype=np.int32)  # 40 of 50
 SOURCE: ArraySource = random_source(5, VOCAB, hidden_size=SIZE)
-HYDRA = DrafterConfig(
-    family="hydra",
-    depth=3,
-    draft_vocab_size=len(DRAFT_IDS),
-    params={"inner": 24, "context_heads": 2, "context_dim": 4, "window": 6},
-)
-PLAIN_HYDRA = HYDRA.model_copy(update={"params": {"inner": 24, "context_heads": 0}})
+HYDRA = DrafterConfig(family="hydra", depth=3, draft_vocab_size=len(DRAFT_IDS), params={"inner": 24})
 MEDUSA = DrafterConfig(family="medusa", depth=3, draft_vocab_size=len(DRAFT_IDS), params={"blocks": 2})
 OWN_MEDUSA = MEDUSA.model_copy(update={"params": {"blocks": 1, "projection": "own"}})
 

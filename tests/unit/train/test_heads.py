@@ -28,7 +28,7 @@ from medusakit.train.shards import Sample
 HYDRA = HeadsConfig(
     family="hydra",
     depth=2,
-    params={"inner": 16, "context_heads": 2, "context_dim": 4, "window": 8},
+    params={"inner": 16},
     draft_vocab=40,
     epochs=1.5,
     batch_rows=40,

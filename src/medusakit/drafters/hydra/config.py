@@ -11,24 +11,11 @@ FAMILY = "hydra"
 
 
 class HydraParams(BaseModel):
-    """What `drafter.params` of an artifact holds for this family.
-
-    inner          width of the gated layer
-    context_heads  heads that look back at the answer so far; 0: none
-    context_dim    width of one such head
-    window         positions they look back at most
-    """
+    """What `drafter.params` of an artifact holds for this family. inner: width of the gated layer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    inner: int = Field(1024, ge=1)
-    context_heads: int = Field(4, ge=0)
-    context_dim: int = Field(64, ge=1)
-    window: int = Field(128, ge=1)
-
-    @property
-    def context_width(self) -> int:
-        return self.context_heads * self.context_dim
+    inner: int = Field(1280, ge=1)
 
 
 def hydra_params(config: DrafterConfig) -> HydraParams:
@@ -46,19 +33,12 @@ def hydra_params(config: DrafterConfig) -> HydraParams:
 
 def tensor_shapes(config: DrafterConfig, hidden_size: int) -> dict[str, tuple[int, ...]]:
     """Every tensor of the artifact with its shape ([out, in] for matrices)."""
-    params = hydra_params(config)
-    width, reads = params.context_width, 2 * hidden_size + params.context_width
-    shapes: dict[str, tuple[int, ...]] = {"draft_ids": (config.draft_vocab_size,)} if config.draft_vocab_size else {}
-    shapes |= {
-        "depth": (config.depth, 2 * params.inner),
-        "w_in": (2 * params.inner, reads),
-        "w_out": (hidden_size, params.inner),
+    inner = hydra_params(config).inner
+    shapes: dict[str, tuple[int, ...]] = {
+        "depth": (config.depth, 2 * inner),
+        "w_in": (2 * inner, 2 * hidden_size),
+        "w_out": (hidden_size, inner),
     }
-    if width:
-        shapes |= {
-            "context.query": (width, 2 * hidden_size),
-            "context.key": (width, 3 * hidden_size),
-            "context.value": (width, 3 * hidden_size),
-            "context.slope": (params.context_heads,),
-        }
+    if config.draft_vocab_size:
+        shapes["draft_ids"] = (config.draft_vocab_size,)
     return shapes

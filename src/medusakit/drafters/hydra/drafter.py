@@ -9,9 +9,8 @@ import numpy as np
 
 from medusakit.artifact.schema import DrafterConfig
 from medusakit.drafters.base import Beam, DraftState, Shape
-from medusakit.drafters.hydra.config import FAMILY, HydraParams, hydra_params
+from medusakit.drafters.hydra.config import FAMILY, hydra_params
 from medusakit.drafters.hydra.graph import Kind, build_hydra
-from medusakit.drafters.hydra.memory import EMPTY_AGE, RowMemory, Slot, slot_rows
 from medusakit.drafters.plan import Level, beam_sizes, check_beam, draft_of_beam, draft_of_topology, plan_levels
 from medusakit.drafters.rows import TableRows, rms_normalised
 from medusakit.models.spec import WeightSource
@@ -36,7 +35,7 @@ class HydraDrafter:
         quantised: bool = True,
     ) -> None:
         """tensors: as in the artifact. quantised False: float32 inside, slower; for comparing with the torch module."""
-        self._params: HydraParams = hydra_params(config)
+        hydra_params(config)  # refuses what this version does not know
         self._depth, self._threads, self._quantised = config.depth, threads, quantised
         ids = tensors.get("draft_ids")
         self._draft_ids: IntArray = np.arange(source.spec.vocab_size) if ids is None else ids.astype(np.int64)
@@ -46,7 +45,6 @@ class HydraDrafter:
         self._draft_embedding = self._head_rows if tied else self._embedding.take(self._draft_ids)
         self._tensors = {name: np.asarray(value, np.float32) for name, value in tensors.items() if name != "draft_ids"}
         self._sessions: dict[tuple[Kind, int], Any] = {}
-        self._memories: dict[int, RowMemory] = {}
         self._plans: dict[Topology, tuple[Level, ...]] = {}
 
     @property
@@ -71,11 +69,10 @@ class HydraDrafter:
         ]
 
     def observe(self, row: int, kept_ids: Sequence[int], hidden: FloatArray) -> None:
-        if self._params.context_width:
-            self._memory(row).collect(kept_ids, hidden)
+        """The state of a draft begins with h_t: nothing to remember."""
 
     def forget(self, row: int) -> None:
-        self._memories.pop(row, None)
+        """Nothing was kept."""
 
     def _propose_beam(self, states: Sequence[DraftState], beam: Beam) -> list[Draft]:
         check_beam(beam, max_depth=self._depth)
@@ -99,48 +96,12 @@ class HydraDrafter:
         feeds["root"] = rms_normalised(np.stack([self._embedding.one(state.root_id) for state in states]))
         session = self._session(kind, levels)
         names = [output.name for output in session.get_outputs()]
-        if not self._params.context_width:
-            return dict(zip(names, session.run(names, feeds), strict=True))
-        slots = [self._memory(state.row).take(state) for state in states]
-        found = dict(zip(names, session.run(names, feeds | self._memory_feeds(states, slots)), strict=True))
-        for row, (state, taken) in enumerate(zip(states, slots, strict=True)):
-            new = slice(0, len(taken))
-            self._memory(state.row).store(
-                [position for position, _ in taken], found["new_keys"][row, :, new], found["new_values"][row, :, new]
-            )
-        return found
-
-    def _memory_feeds(self, states: Sequence[DraftState], slots: Sequence[Sequence[Slot]]) -> Arrays:
-        """Inputs of the graph that say what is remembered; rows with fewer new slots are padded at the end."""
-        memories = [self._memory(state.row) for state in states]
-        longest, width = max(map(len, slots)), 3 * len(states[0].hidden)
-        rows = np.zeros((len(states), longest, width), np.float32)
-        slot_age = np.full((len(states), longest), EMPTY_AGE)
-        age = np.empty((len(states), self._params.window), np.float32)
-        for row, (state, memory, taken) in enumerate(zip(states, memories, slots, strict=True)):
-            last = np.float32(len(state.ids) - 2)
-            rows[row, : len(taken)] = slot_rows(taken, state.ids, self._embedding)
-            slot_age[row, : len(taken)] = [last - position for position, _ in taken]
-            known = memory.positions < taken[0][0]
-            age[row] = np.where(known, last - memory.positions, EMPTY_AGE)
-        return {
-            "slots": rows,
-            "slot_age": slot_age,
-            "age": age,
-            "keys": _stacked([m.keys for m in memories]),
-            "values": _stacked([m.values for m in memories]),
-        }
-
-    def _memory(self, row: int) -> RowMemory:
-        if row not in self._memories:
-            self._memories[row] = RowMemory.empty(self._params)
-        return self._memories[row]
+        return dict(zip(names, session.run(names, feeds), strict=True))
 
     def _session(self, kind: Kind, levels: int) -> Any:
         if (kind, levels) not in self._sessions:
             graph = build_hydra(
                 self._tensors,
-                self._params,
                 kind=kind,
                 levels=levels,
                 head_rows=self._head_rows,
@@ -159,8 +120,3 @@ class HydraDrafter:
                 self._plans.clear()
             self._plans[shape] = plan_levels(shape, max_depth=self._depth, vocab_size=len(self._draft_ids))
         return self._plans[shape]
-
-
-def _stacked(parts: Sequence[FloatArray]) -> FloatArray:
-    """[R, ...]; one row, the usual case, is not copied."""
-    return parts[0][None] if len(parts) == 1 else np.stack(parts)

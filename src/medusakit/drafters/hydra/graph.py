@@ -1,17 +1,15 @@
-"""The whole draft of the recurrent drafter as one ONNX graph: memory of the answer, every depth, the best ids of each.
+"""The whole draft of the recurrent drafter as one ONNX graph: every depth, and the best ids of each.
 
 Two kinds, one graph per kind and number of levels, for any tree and any number of rows:
 
     topology  `take_k` [m] says which flat places of level k's table are expanded next (the same for every row)
     beam      level k's table is cut to its `width_k` most probable paths inside the graph
 
-Inputs (R rows, H context heads of width D, C remembered slots, S new slots, d hidden size):
-    hidden [R, d], root [R, d]                     root: rms(e(root))
-    keys, values [R, H, C, D], age [R, C]          what the row remembers; ages of at least `window` are not seen
-    slots [R, S, 3 d], slot_age [R, S]             slots new since the last draft, the one of the root among them
-    branching_k [1] int64                          guesses under each expanded node of level k
-Outputs: new_keys, new_values [R, H, S, D]; per level ids_k [R, parents, branching] int64 (places in the draft
-vocabulary), logprobs_k float32; beam: chosen_k [R, width] int64, flat places in level k's table.
+Inputs (R rows, d hidden size):
+    hidden [R, d], root [R, d]       root: rms(e(root))
+    branching_k [1] int64            guesses under each expanded node of level k
+Outputs per level: ids_k [R, parents, branching] int64 (places in the draft vocabulary), logprobs_k float32;
+beam: chosen_k [R, width] int64, flat places in level k's table.
 """
 
 from __future__ import annotations
@@ -22,17 +20,14 @@ from typing import Literal
 import numpy as np
 
 from medusakit.drafters.graph import DraftGraph
-from medusakit.drafters.hydra.config import HydraParams
 from medusakit.drafters.rows import rms_normalised
 from medusakit.tree.topology import FloatArray
 
 Kind = Literal["topology", "beam"]
-_FAR = np.float32(-1e9)
 
 
 def build_hydra(
     tensors: Mapping[str, FloatArray],
-    params: HydraParams,
     *,
     kind: Kind,
     levels: int,
@@ -42,7 +37,7 @@ def build_hydra(
 ) -> bytes:
     """Serialised graph. head_rows, embedding_rows [Vd, d]: LM head and embedding of the draft vocabulary."""
     graph = DraftGraph(quantised=quantised)
-    return _HydraGraph(graph, tensors, params, kind, head_rows, embedding_rows).build(levels)
+    return _HydraGraph(graph, tensors, kind, head_rows, embedding_rows).build(levels)
 
 
 class _HydraGraph:
@@ -50,12 +45,11 @@ class _HydraGraph:
         self,
         graph: DraftGraph,
         tensors: Mapping[str, FloatArray],
-        params: HydraParams,
         kind: Kind,
         head_rows: FloatArray,
         embedding_rows: FloatArray,
     ) -> None:
-        self._g, self._tensors, self._params, self._kind = graph, tensors, params, kind
+        self._g, self._tensors, self._kind = graph, tensors, kind
         self._head_rows, self._embedding_rows = head_rows, embedding_rows
         self._size = head_rows.shape[1]
 
@@ -63,8 +57,6 @@ class _HydraGraph:
         g = self._g
         hidden = g.input("hidden", np.float32, ["R", self._size])
         root = g.input("root", np.float32, ["R", self._size])
-        if self._params.context_width:
-            self._remember()
         state = g.node("Unsqueeze", [hidden, g.ints(1)], "state_0")
         embedded = g.node("Unsqueeze", [root, g.ints(1)], "embedded_0")
         total = ""
@@ -81,8 +73,6 @@ class _HydraGraph:
         """[R, N, d] -> [R, N, d]: HydraNet's recurrence (see drafters/hydra/torch.py for the formula)."""
         g, at = self._g, f"_{level}"
         reads = g.node("Concat", [self._rms(state, f"normed{at}"), embedded], f"reads{at}", axis=-1)
-        if self._params.context_width:
-            reads = g.node("Concat", [reads, self._look_back(reads, at)], f"reads_all{at}", axis=-1)
         mixed = g.linear(reads, "w_in", self._tensors["w_in"], f"mixed{at}")
         mixed = g.node("Add", [mixed, g.constant(f"depth{at}", self._tensors["depth"][level])], f"shifted{at}")
         g.nodes("Split", [mixed], [f"gate{at}", f"up{at}"], axis=-1, num_outputs=2)
@@ -106,7 +96,9 @@ class _HydraGraph:
         """Flat places [R or 1, m] to keep of this level's table, and (beam) their path log-probs [R, m]."""
         g = self._g
         if self._kind == "topology":
-            return g.node("Unsqueeze", [g.input(f"take_{level}", np.int64, [f"M{level}"]), g.ints(0)], f"places_{level}"), ""
+            return g.node(
+                "Unsqueeze", [g.input(f"take_{level}", np.int64, [f"M{level}"]), g.ints(0)], f"places_{level}"
+            ), ""
         if total:
             column = g.node("Unsqueeze", [total, g.ints(2)], f"total_column_{level}")
             scores = g.node("Add", [scores, column], f"path_{level}")
@@ -137,41 +129,6 @@ class _HydraGraph:
     def _offset(self, column: str, stride: str, index: str, name: str) -> str:
         start = self._g.node("Mul", [column, stride], f"{name}_start")
         return self._g.node("Add", [start, index], name)
-
-    def _remember(self) -> None:
-        """Keys, values and score bias of all slots, remembered ones first; the new ones are outputs too."""
-        g, heads, width = self._g, self._params.context_heads, self._params.context_dim
-        slots = g.input("slots", np.float32, ["R", "S", 3 * self._size])
-        age = g.node(
-            "Concat",
-            [g.input("age", np.float32, ["R", "C"]), g.input("slot_age", np.float32, ["R", "S"])],
-            "all_age",
-            axis=1,
-        )
-        for part in ("key", "value"):
-            flat = g.linear(slots, part, self._tensors[f"context.{part}"], f"{part}_flat")
-            split = g.node("Reshape", [flat, g.ints(0, 0, heads, width)], f"{part}_split")
-            new = g.node("Transpose", [split], f"new_{part}s", perm=[0, 2, 1, 3])
-            g.output(new, np.float32, ["R", heads, "S", width])
-            past = g.input(f"{part}s", np.float32, ["R", heads, "C", width])
-            g.node("Concat", [past, new], f"all_{part}s", axis=2)
-        g.node("Transpose", ["all_keys"], "keys_across", perm=[0, 1, 3, 2])
-        slope = g.constant("slope", -np.abs(self._tensors["context.slope"]).reshape(1, -1, 1, 1))
-        aged = g.node("Mul", [g.node("Unsqueeze", [age, g.ints(1, 2)], "age_4d"), slope], "aged")
-        visible = g.node("Less", ["age_4d", g.constant("window", np.array(self._params.window, np.float32))], "visible")
-        g.node("Where", [visible, aged, g.constant("far", np.array(_FAR))], "bias")
-
-    def _look_back(self, reads: str, at: str) -> str:
-        """[R, N, H D]: what the context heads find for each node."""
-        g, heads, width = self._g, self._params.context_heads, self._params.context_dim
-        query = g.linear(reads, "query", self._tensors["context.query"] * np.float32(width**-0.5), f"query{at}")
-        split = g.node("Reshape", [query, g.ints(0, 0, heads, width)], f"query_split{at}")
-        across = g.node("Transpose", [split], f"query_heads{at}", perm=[0, 2, 1, 3])
-        scores = g.node("Add", [g.node("MatMul", [across, "keys_across"], f"scores{at}"), "bias"], f"biased{at}")
-        weights = g.node("Softmax", [scores], f"weights{at}", axis=-1)
-        found = g.node("MatMul", [weights, "all_values"], f"found{at}")
-        back = g.node("Transpose", [found], f"found_nodes{at}", perm=[0, 2, 1, 3])
-        return g.node("Reshape", [back, g.ints(0, 0, heads * width)], f"context{at}")
 
     def _rms(self, x: str, name: str) -> str:
         ones = self._g.constant("ones", np.ones(self._size, np.float32))
