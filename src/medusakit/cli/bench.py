@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from medusakit.cli.app import App, current_app
 from medusakit.cli.group import Group
-from medusakit.cli.options import MODEL, SAMPLING, SPECULATION, json_option, settings
+from medusakit.cli.options import MODEL, SAMPLING, SPECULATION, json_option, plots_option, settings
 from medusakit.errors import UsageError
 
 if TYPE_CHECKING:
     from medusakit.bench.offline import OfflineProgress
+    from medusakit.cli.ui import Ui
     from medusakit.runtimes.base import Runtime
 
 FORMATS = ("f32", "int8", "int4")
@@ -30,13 +33,13 @@ def bench() -> None:
 @click.option("--suite", default="mt-bench", metavar="NAME", help="Workload: a name or a JSONL file. [mt-bench]")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Questions, spread over categories; all if unset.")
 @click.option("--modes", default="plain,medusa", metavar="LIST", help="Of plain, medusa, hf. [plain,medusa]")
+@plots_option
 @json_option
-def offline(suite: str, limit: int | None, modes: str, json_file: str | None) -> None:
+def offline(suite: str, limit: int | None, modes: str, plots: Path | None, json_file: str | None) -> None:
     """Answer a workload in several modes, interleaved question by question in one process."""
     from medusakit.bench.offline import OfflineConfig, run_offline
     from medusakit.cli.report import show_comparison
     from medusakit.cli.stages import StageBars
-    from medusakit.cli.ui import write_json
     from medusakit.train.progress import Meter
 
     app = current_app()
@@ -57,22 +60,19 @@ def offline(suite: str, limit: int | None, modes: str, json_file: str | None) ->
             meter.report(progress.done, _speeds(progress))
 
         document = run_offline(llm, config, on_progress)
-    if json_file:
-        write_json(app.ui, json_file, document)
-    if json_file != "-":
-        show_comparison(app.ui, document)
+    deliver(app, document, show_comparison, json_file, plots)
 
 
 @bench.command()
 @settings("model", "threads", "offline")
 @click.option("--formats", default=",".join(FORMATS), metavar="LIST", help="Weight formats. [f32,int8,int4]")
 @click.option("--context", type=click.IntRange(8), default=256, metavar="N", help="Positions in the cache. [256]")
+@plots_option
 @json_option
-def hardware(formats: str, context: int, json_file: str | None) -> None:
+def hardware(formats: str, context: int, plots: Path | None, json_file: str | None) -> None:
     """Measure memory bandwidth, matrix products, and one pass over n nodes against what the machine allows."""
     from medusakit.bench.hardware import run_hardware
     from medusakit.cli.report import show_hardware
-    from medusakit.cli.ui import write_json
 
     app = current_app()
     names = parse_formats(formats)
@@ -83,10 +83,28 @@ def hardware(formats: str, context: int, json_file: str | None) -> None:
         context=context,
         on_progress=app.ui.note,
     )
+    deliver(app, document, show_hardware, json_file, plots)
+
+
+def deliver(
+    app: App,
+    document: dict[str, Any],
+    show: Callable[[Ui, dict[str, Any]], None],
+    json_file: str | None,
+    plots: Path | None,
+) -> None:
+    """The document as asked for: JSON, pictures, tables."""
+    from medusakit.cli.ui import write_json
+
     if json_file:
         write_json(app.ui, json_file, document)
+    if plots:
+        from medusakit.bench.plots import write_plots
+
+        for file in write_plots(document, plots):
+            app.ui.note(f"wrote {file}")
     if json_file != "-":
-        show_hardware(app.ui, document)
+        show(app.ui, document)
 
 
 def parse_formats(text: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -42,6 +43,12 @@ def settings(*names: str) -> Callable[[Decorated], Decorated]:
 def json_option(command: Decorated) -> Decorated:
     """--json FILE, passed to the command as `json_file` (`-` is stdout)."""
     return click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is stdout.")(command)
+
+
+def plots_option(command: Decorated) -> Decorated:
+    """--plots FOLDER, passed to the command as `plots`."""
+    path = click.Path(file_okay=False, path_type=Path)
+    return click.option("--plots", type=path, metavar="FOLDER", help="Draw the result as SVG files there.")(command)
 
 
 def _option(key: Key) -> Callable[[Decorated], Decorated]:

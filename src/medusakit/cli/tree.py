@@ -108,7 +108,7 @@ def _costs(llm: LLM, artifact: Artifact, again: bool) -> tuple[float, float, Any
     drafter, cost = llm.parts.drafter, llm.parts.cost
     assert drafter is not None and cost is not None
     if again:
-        cost = StepCost.single(measure_steps(llm.runtime))
+        cost = StepCost.single(measure_steps(llm.runtime).seconds)
     draft_s = measure_draft(drafter, artifact.topology(SHOWN_NODES), llm.runtime.spec.hidden_size)
     return draft_s, OTHER_S, cost
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ REPORT: dict[str, Any] = {
     "lossless": True,
     "model": {"predicted": None},
 }
+SPEEDUP = {"medusa/plain": {"ratio": 1.4, "ci95": [1.3, 1.5], "by_category": {"coding": 1.6, "math": 1.2}}}
 
 
 def test_offline_hands_its_options_over(invoke: Invoke, llm: FakeLLM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +71,17 @@ def test_hardware_shows_each_format(invoke: Invoke, monkeypatch: pytest.MonkeyPa
     assert (seen["formats"], seen["context"]) == (("f32",), 64)
     assert "27.0 GB/s" in outcome.out and "1.50" in outcome.out
     assert json.loads(invoke("bench", "hardware", "--json", "-").out) == document
+
+
+def test_plots_are_drawn_where_asked(
+    invoke: Invoke, llm: FakeLLM, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(offline, "run_offline", lambda *arguments: REPORT | {"speedup": SPEEDUP})
+    outcome = invoke("bench", "offline", "--plots", str(tmp_path / "plots"))
+    assert outcome.code == 0
+    (picture,) = (tmp_path / "plots").iterdir()
+    assert picture.suffix == ".svg"
+    assert str(picture) in outcome.err
 
 
 def test_formats_are_checked() -> None:
