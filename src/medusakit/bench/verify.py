@@ -15,7 +15,7 @@ from medusakit.bench.audit import KL_LIMIT, audit_nodes
 from medusakit.bench.circumstances import machine, model, versions
 from medusakit.bench.equality import Difference, equality_summary, judge_difference
 from medusakit.bench.offline import answered_turns
-from medusakit.bench.workloads import Question, load_suite
+from medusakit.bench.workloads import Question, load_suite, spread
 from medusakit.errors import UsageError
 from medusakit.llm import LLM
 from medusakit.settings import SamplingParams
@@ -92,7 +92,7 @@ def verify_format(
     greedy = SamplingParams(max_tokens=config.max_tokens, seed=config.seed)
     sampled = replace(greedy, temperature=config.temperature)
     equal = _answers(llm, weights, "greedy", questions, greedy, on_progress)
-    drawn = _answers(llm, weights, "sample", questions[: config.sampled], sampled, on_progress)
+    drawn = _answers(llm, weights, "sample", spread(questions, config.sampled), sampled, on_progress)
     tokens = equal["tokens"] + drawn["tokens"]
     parted = sum(found["turns"] - found["equal"] for found in (equal, drawn))
     found = {
