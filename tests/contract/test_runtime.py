@@ -235,3 +235,12 @@ def test_misuse_is_refused(runtime: Runtime) -> None:
     runtime.forward([(row, TREE)])
     with pytest.raises(RuntimeFailure, match="not a path"):
         runtime.commit(row, [0, 3])
+
+
+@pytest.mark.parametrize("name", ["reference", "onnx-f32"])
+def test_rows_that_never_held_anything_can_be_dropped(name: str, tmp_path: Path) -> None:
+    fresh = _make(name, tmp_path)[0]
+    rows = [fresh.add_row() for _ in range(ROWS)]
+    for row in rows:
+        fresh.drop_row(row)
+    assert fresh.rows == ()

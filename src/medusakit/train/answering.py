@@ -75,8 +75,8 @@ class AnswerBatch:
         self.skipped = 0
 
     def close(self) -> None:
-        """Give the rows back."""
-        for slot in self._slots:
+        """Give the rows back, the last first: so none moves into the place of another."""
+        for slot in reversed(self._slots):
             self._runtime.drop_row(slot.row)
         self._slots = []
 

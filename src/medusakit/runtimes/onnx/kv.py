@@ -51,7 +51,8 @@ class KvCache:
             row[:, :, target + first : target + len(sources)] = row[:, :, sources[first:]]
 
     def copy_slot(self, source: int, target: int, length: int) -> None:
-        self.buffer[:, target, :, :length] = self.buffer[:, source, :, :length]
+        if length:  # before the first pass there is no memory at all
+            self.buffer[:, target, :, :length] = self.buffer[:, source, :, :length]
 
     def _allocate(self, slots: int, capacity: int) -> NDArray[np.float32]:
         layers, _, kv_heads, _, head_dim = self.buffer.shape
