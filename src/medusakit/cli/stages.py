@@ -67,7 +67,8 @@ class StageBars:
             self._draw(progress)
         elif self._clock() - self._last >= LOG_EVERY_S:
             self._last = self._clock()
-            self._ui.note(f"{progress.stage:<10} {amount(progress)} · {pace(progress)}  {progress.note}".rstrip())
+            parts = (f"{progress.stage:<10} {amount(progress)}", pace(progress), progress.note)
+            self._ui.note(" · ".join(part for part in parts if part))
 
     def _draw(self, progress: StageProgress) -> None:
         if self._bar is None:
