@@ -53,7 +53,8 @@ def _build(source: WeightSource, weights: str, root: Path, folder: Path) -> None
             hint="MEDUSA_HOME=/a/folder/you/can/write medusa ...",
         ) from error
     try:
-        requantised = build_decoder(source, weights, GraphWriter(scratch))
+        with GraphWriter(scratch) as graph:
+            requantised = build_decoder(source, weights, graph)
         (scratch / _INFO_FILE).write_text(json.dumps({"weights": weights, "requantised": requantised}))
         os.replace(scratch, folder)
     except OSError as error:

@@ -27,7 +27,10 @@ Dim = int | str
 
 
 class GraphWriter:
-    """Collects nodes, inputs, outputs and weights; `save` writes `model.onnx`. Tensors are named by their strings."""
+    """Collects nodes, inputs, outputs and weights; `save` writes `model.onnx`. Tensors are named by their strings.
+
+    A context manager: the weights file is complete when the block ends.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -37,6 +40,12 @@ class GraphWriter:
         self._initializers: list[Any] = []
         self._known: set[str] = set()
         self._weights = (folder / WEIGHTS_FILE).open("wb")
+
+    def __enter__(self) -> GraphWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._weights.close()
 
     def input(self, name: str, dtype: type[np.generic], shape: Sequence[Dim]) -> str:
         self._inputs.append(helper.make_tensor_value_info(name, _elem(dtype), list(shape)))
@@ -78,8 +87,7 @@ class GraphWriter:
         return any(name in node.output for node in reversed(self._nodes))
 
     def save(self) -> None:
-        """Write the graph file; the writer is of no use afterwards."""
-        self._weights.close()
+        """Write the graph file, once everything is in it."""
         graph = helper.make_graph(self._nodes, "medusakit", self._inputs, self._outputs, self._initializers)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="medusakit")

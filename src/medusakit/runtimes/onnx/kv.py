@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from medusakit.errors import RuntimeFailure
-from medusakit.tree.topology import IntArray
 
 _BLOCK = 256
 
@@ -31,24 +30,24 @@ class KvCache:
     def capacity(self) -> int:
         return int(self.buffer.shape[3])
 
-    def grow(self, num_slots: int, positions: int, lengths: Sequence[int]) -> bool:
-        """Make room for `num_slots` rows of `positions`, keeping `lengths[slot]` of each. True if the memory moved."""
-        if num_slots <= self.num_slots and positions <= self.capacity:
-            return False
+    def has_room(self, num_slots: int, positions: int) -> bool:
+        return num_slots <= self.num_slots and positions <= self.capacity
+
+    def grow(self, num_slots: int, positions: int, lengths: Sequence[int]) -> None:
+        """Make room for `num_slots` rows of `positions`, keeping `lengths[slot]` of each. The memory moves."""
         old = self.buffer
         slots = max(num_slots, self.num_slots)
         self.buffer = self._allocate(slots, max(self.capacity, _in_blocks(positions)))
         for slot, length in enumerate(lengths[: old.shape[1]]):
             self.buffer[:, slot, :, :length] = old[:, slot, :, :length]
-        return True
 
-    def move(self, slot: int, sources: IntArray, target: int) -> None:
-        """Positions `sources` (increasing, >= target) become target, target + 1, ...: a commit after the walk."""
-        misplaced = np.flatnonzero(sources != target + np.arange(len(sources)))
-        if len(misplaced):
-            first = int(misplaced[0])
+    def keep(self, slot: int, length: int, nodes: Sequence[int]) -> None:
+        """Nodes (increasing) written after `length` positions become positions length, length + 1, ...: a commit."""
+        misplaced = [(target, node) for target, node in enumerate(nodes) if target != node]
+        if misplaced:
+            targets, sources = length + np.array(misplaced).T
             row = self.buffer[:, slot]
-            row[:, :, target + first : target + len(sources)] = row[:, :, sources[first:]]
+            row[:, :, targets[0] : targets[-1] + 1] = row[:, :, sources]
 
     def copy_slot(self, source: int, target: int, length: int) -> None:
         if length:  # before the first pass there is no memory at all

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from medusakit.models.spec import ModelSpec
 from medusakit.runtimes.onnx.bias import write_bias, write_chain_bias
 from medusakit.runtimes.onnx.kv import KvCache
 from medusakit.runtimes.onnx.rotary import rotary_tables
-from medusakit.tree.topology import FloatArray, Topology
+from medusakit.tree.topology import FloatArray, IntArray, Topology
 
 _MAX_BINDINGS = 64
 
@@ -43,30 +44,59 @@ class Segment:
         return self.topology.depths + self.length
 
 
+class Results(Enum):
+    """What is wanted of a pass: everything, the last node, or all hidden states and the last logits."""
+
+    NODES = "nodes"
+    LAST = "last"
+    HIDDEN = "hidden"
+
+
 @dataclass(frozen=True, slots=True)
 class PassShape:
-    """The slots that the batch covers, its padded width, and how many results are wanted."""
+    """The slots that the batch covers, nodes of each (0: the row is idle), and what is wanted."""
 
     first_slot: int
-    num_rows: int
-    num_nodes: int
-    num_hidden: int
-    num_logits: int
+    nodes: tuple[int, ...]
+    results: Results
+
+    @classmethod
+    def of(cls, segments: Sequence[Segment], results: Results) -> PassShape:
+        first = min(segment.slot for segment in segments)
+        nodes = [0] * (max(segment.slot for segment in segments) - first + 1)
+        for segment in segments:
+            nodes[segment.slot - first] = segment.num_nodes
+        return cls(first, tuple(nodes), results)
+
+    @property
+    def width(self) -> int:
+        return max(self.nodes)
+
+    def hidden_rows(self) -> IntArray:
+        """Nodes whose hidden states are wanted, as indices into the padded batch."""
+        rows = [row * self.width + np.arange(count) for row, count in enumerate(self.nodes)]
+        if self.results is Results.LAST:
+            rows = [nodes[-1:] for nodes in rows]
+        return np.concatenate(rows)
+
+    def logit_rows(self) -> IntArray:
+        """Which of those hidden states the LM head reads."""
+        count = len(self.hidden_rows())
+        return np.array([count - 1]) if self.results is Results.HIDDEN else np.arange(count)
 
 
 class _Bound:
     """The arrays of one shape, bound once."""
 
     def __init__(self, binding: Any, shape: PassShape, hidden_size: int) -> None:
-        rows, nodes = shape.num_rows, shape.num_nodes
-        self.binding = binding
+        rows, nodes = len(shape.nodes), shape.width
+        self.binding, self.shape = binding, shape
         self.embeds = np.zeros((rows * nodes, hidden_size), np.float32)
         self.position_ids = np.zeros((rows, nodes), np.int64)
         self.seqlens_k = np.zeros(rows, np.int32)
-        self.query_seqlens = np.zeros(rows, np.int32)
+        self.query_seqlens = np.array(shape.nodes, np.int32)
         self.total = np.zeros((), np.int32)
-        self.hidden_rows = np.zeros(shape.num_hidden, np.int64)
-        self.logit_rows = np.zeros(shape.num_logits, np.int64)
+        self.hidden_rows, self.logit_rows = shape.hidden_rows(), shape.logit_rows()
         for name in ("embeds", "position_ids", "seqlens_k", "query_seqlens", "total", "hidden_rows", "logit_rows"):
             bind_input(binding, name, getattr(self, name))
 
@@ -90,54 +120,38 @@ class PassRunner:
         self._tables = rotary_tables(self._spec, self._kv.capacity, self._max_context)
 
     def run(
-        self,
-        segments: Sequence[Segment],
-        lengths: Sequence[int],
-        *,
-        hidden: Sequence[NDArray[np.int64]],
-        logits: NDArray[np.int64],
+        self, segments: Sequence[Segment], lengths: Sequence[int], results: Results
     ) -> tuple[FloatArray, FloatArray]:
-        """(hidden [h, d], logits [l, V]), views that the next run overwrites.
+        """(hidden [h, d], logits [l, V]) of the wanted nodes, rows in slot order; views that the next run overwrites.
 
-        lengths  positions of every slot, for rows inside the range that this pass leaves alone
-        hidden   per segment, the nodes whose hidden states are wanted, in order
-        logits   indices into all those hidden states, whose scores are wanted
+        lengths: positions of every slot, for rows inside the range that this pass leaves alone.
         """
-        first = min(segment.slot for segment in segments)
-        num_rows = max(segment.slot for segment in segments) - first + 1
-        num_nodes = max(segment.num_nodes for segment in segments)
-        num_hidden = sum(len(nodes) for nodes in hidden)
-        bound = self._bound_for(PassShape(first, num_rows, num_nodes, num_hidden, len(logits)))
-        self._fill(bound, first, segments, lengths)
-        rows = [nodes + (segment.slot - first) * num_nodes for segment, nodes in zip(segments, hidden, strict=True)]
-        np.concatenate(rows, out=bound.hidden_rows)
-        bound.logit_rows[:] = logits
-        self._bind_biases(bound, first, segments)
+        bound = self._bound_for(PassShape.of(segments, results))
+        self._fill(bound, segments, lengths)
+        self._bind_biases(bound, segments)
         try:
             self._session.run_with_iobinding(bound.binding)
         except Exception as error:
-            raise RuntimeFailure(f"the forward pass of {num_rows} x {num_nodes} nodes failed: {error}") from error
-        return self._hidden[:num_hidden], self._logits[: len(logits)]
+            raise RuntimeFailure(f"the forward pass of {bound.shape.nodes} nodes failed: {error}") from error
+        return self._hidden[: len(bound.hidden_rows)], self._logits[: len(bound.logit_rows)]
 
-    def _fill(self, bound: _Bound, first: int, segments: Sequence[Segment], lengths: Sequence[int]) -> None:
-        rows, nodes = bound.position_ids.shape
-        if rows > len(segments):  # idle rows keep their KV: no queries, at least one position
-            bound.query_seqlens[:] = 0
+    def _fill(self, bound: _Bound, segments: Sequence[Segment], lengths: Sequence[int]) -> None:
+        first, rows, nodes = bound.shape.first_slot, len(bound.shape.nodes), bound.shape.width
+        if rows > len(segments):  # idle rows keep their KV, and the kernel wants at least one position
             bound.seqlens_k[:] = [max(1, length) - 1 for length in lengths[first : first + rows]]
         for segment in segments:
             row, n = segment.slot - first, segment.num_nodes
             bound.embeds[row * nodes : row * nodes + n] = segment.embeds
             bound.position_ids[row, :n] = segment.positions
             bound.seqlens_k[row] = segment.length + n - 1
-            bound.query_seqlens[row] = n
-        bound.total[...] = max(int(bound.seqlens_k.max()) + 1, nodes)
+        bound.total[...] = max(max(bound.seqlens_k.tolist()) + 1, nodes)
 
-    def _bind_biases(self, bound: _Bound, first: int, segments: Sequence[Segment]) -> None:
-        rows, nodes = bound.position_ids.shape
+    def _bind_biases(self, bound: _Bound, segments: Sequence[Segment]) -> None:
+        first, rows, nodes = bound.shape.first_slot, len(bound.shape.nodes), bound.shape.width
         total = int(bound.total)
-        open_chains = all(segment.topology is None or segment.num_nodes == 1 for segment in segments)
+        chains = all(segment.topology is None or segment.num_nodes == 1 for segment in segments)
         for window in self._windows:
-            if open_chains and (not window or total <= window):
+            if chains and (not window or total <= window):
                 self._zeros = _at_least(self._zeros, nodes * total)
                 bias = self._zeros[: nodes * total].reshape(1, 1, nodes, total)
             else:
@@ -148,27 +162,33 @@ class PassRunner:
             bind_input(bound.binding, f"bias.{window}", bias)
 
     def _bound_for(self, shape: PassShape) -> _Bound:
-        if shape.num_hidden > len(self._hidden) or shape.num_logits > len(self._logits):
-            self._bound.clear()
-            self._hidden = np.empty((max(shape.num_hidden, len(self._hidden)), self._spec.hidden_size), np.float32)
-            self._logits = np.empty((max(shape.num_logits, len(self._logits)), self._spec.vocab_size), np.float32)
-        if shape not in self._bound:
+        found = self._bound.get(shape)
+        if found is None:
+            self._make_room(len(shape.hidden_rows()), len(shape.logit_rows()))
             if len(self._bound) >= _MAX_BINDINGS:
                 del self._bound[next(iter(self._bound))]
-            self._bound[shape] = self._bind(shape)
-        return self._bound[shape]
+            found = self._bound[shape] = self._bind(shape)
+        return found
+
+    def _make_room(self, num_hidden: int, num_logits: int) -> None:
+        """Outputs of every shape share their memory; when it moves, all bindings are stale."""
+        if num_hidden > len(self._hidden) or num_logits > len(self._logits):
+            self._bound.clear()
+            self._hidden = np.empty((max(num_hidden, len(self._hidden)), self._spec.hidden_size), np.float32)
+            self._logits = np.empty((max(num_logits, len(self._logits)), self._spec.vocab_size), np.float32)
 
     def _bind(self, shape: PassShape) -> _Bound:
         binding = self._session.io_binding()
         for name, table in self._tables.items():
             bind_input(binding, name, table)
         for j, cache in enumerate(self._kv.buffer):
-            rows = cache[shape.first_slot : shape.first_slot + shape.num_rows]
+            rows = cache[shape.first_slot : shape.first_slot + len(shape.nodes)]
             bind_input(binding, f"past.{j}", rows)
             bind_output(binding, f"present.{j}", rows)
-        bind_output(binding, "hidden", self._hidden[: shape.num_hidden])
-        bind_output(binding, "logits", self._logits[: shape.num_logits])
-        return _Bound(binding, shape, self._spec.hidden_size)
+        bound = _Bound(binding, shape, self._spec.hidden_size)
+        bind_output(binding, "hidden", self._hidden[: len(bound.hidden_rows)])
+        bind_output(binding, "logits", self._logits[: len(bound.logit_rows)])
+        return bound
 
 
 def bind_input(binding: Any, name: str, array: NDArray[Any]) -> None:

@@ -16,7 +16,7 @@ from medusakit.runtimes.onnx.embedding import EmbeddingTable
 from medusakit.runtimes.onnx.formats import WEIGHTS
 from medusakit.runtimes.onnx.heads import HeadLayout
 from medusakit.runtimes.onnx.kv import KvCache
-from medusakit.runtimes.onnx.passes import PassRunner, Segment
+from medusakit.runtimes.onnx.passes import PassRunner, Results, Segment
 from medusakit.runtimes.onnx.scores import OnnxScores
 from medusakit.runtimes.onnx.session import make_session
 from medusakit.tree.topology import FloatArray, Tree
@@ -84,11 +84,11 @@ class OnnxRuntime:
         return self._lengths[self._slot(row)]
 
     def prefill(self, row: int, ids: Sequence[int]) -> OnnxScores:
-        hidden, logits = self._append(row, ids, all_hidden=False)[-1]
+        hidden, logits = self._append(row, ids, Results.LAST)[-1]
         return OnnxScores(logits, hidden)
 
     def hidden_states(self, row: int, ids: Sequence[int]) -> FloatArray:
-        return np.concatenate([hidden for hidden, _ in self._append(row, ids, all_hidden=True)])
+        return np.concatenate([hidden for hidden, _ in self._append(row, ids, Results.HIDDEN)])
 
     def forward(self, trees: Sequence[tuple[int, Tree]]) -> list[OnnxScores]:
         segments = [self._segment(row, tree) for row, tree in trees]
@@ -96,28 +96,21 @@ class OnnxRuntime:
         if len(set(slots)) != len(slots) or not slots:
             raise RuntimeFailure(f"forward takes each row once, got rows {[row for row, _ in trees]}")
         self._reserve(segments)
-        nodes = [np.arange(segment.num_nodes) for segment in segments]
-        ends = np.cumsum([segment.num_nodes for segment in segments]).tolist()
-        hidden, logits = self._passes.run(segments, self._lengths, hidden=nodes, logits=np.arange(ends[-1]))
+        hidden, logits = self._passes.run(segments, self._lengths, Results.NODES)
         self._pending.update(trees)
-        return [OnnxScores(logits[start:end], hidden[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+        return _by_segment(segments, hidden, logits)
 
     def commit(self, row: int, nodes: Sequence[int]) -> None:
         slot = self._slot(row)
         tree = self._pending.pop(row, None)
         if tree is None:
             raise RuntimeFailure(f"row {row} has no forward pass to commit")
-        parents = [-1, *nodes][: len(nodes)]
-        if any(
-            not 0 <= node < tree.num_nodes or tree.topology.parents[node] != parent
-            for node, parent in zip(nodes, parents, strict=True)
-        ):
+        if nodes and not (0 <= nodes[-1] < tree.num_nodes and list(nodes) == tree.topology.path(nodes[-1])):
             raise RuntimeFailure(
                 f"nodes {list(nodes)} are not a path from the root of a tree of {tree.num_nodes} nodes"
             )
-        length = self._lengths[slot]
-        self._kv.move(slot, length + np.asarray(nodes, dtype=np.int64), length)
-        self._lengths[slot] = length + len(nodes)
+        self._kv.keep(slot, self._lengths[slot], nodes)
+        self._lengths[slot] += len(nodes)
 
     def truncate(self, row: int, length: int) -> None:
         slot = self._slot(row)
@@ -131,26 +124,22 @@ class OnnxRuntime:
         del self._passes, self._kv
         self._slots.clear()
 
-    def _append(self, row: int, ids: Sequence[int], *, all_hidden: bool) -> list[tuple[FloatArray, FloatArray]]:
-        """Run `ids` in chunks; per chunk (hidden states of all positions or of the last, logits of the last)."""
+    def _append(self, row: int, ids: Sequence[int], results: Results) -> list[tuple[FloatArray, FloatArray]]:
+        """Run `ids` in chunks; per chunk (hidden states, of all positions or of the last, and logits of the last)."""
         slot = self._slot(row)
         if not len(ids):
             raise RuntimeFailure("nothing to run: the prompt has no tokens")
         self._check_context(self._lengths[slot] + len(ids))
         self._pending.pop(row, None)
-        embeds = self._embedding.rows(np.asarray(ids, dtype=np.int64))
-        results = []
+        chunks = []
         for start in range(0, len(ids), _CHUNK):
-            segment = Segment(slot, self._lengths[slot], embeds[start : start + _CHUNK], None)
-            n = segment.num_nodes
+            embeds = self._embedding.rows(np.asarray(ids[start : start + _CHUNK], dtype=np.int64))
+            segment = Segment(slot, self._lengths[slot], embeds, None)
             self._reserve([segment])
-            wanted = np.arange(n) if all_hidden else np.array([n - 1])
-            hidden, logits = self._passes.run(
-                [segment], self._lengths, hidden=[wanted], logits=np.array([len(wanted) - 1])
-            )
-            self._lengths[slot] += n
-            results.append((hidden.copy() if all_hidden else hidden, logits))
-        return results
+            hidden, logits = self._passes.run([segment], self._lengths, results)
+            self._lengths[slot] += segment.num_nodes
+            chunks.append((hidden.copy() if results is Results.HIDDEN else hidden, logits))
+        return chunks
 
     def _segment(self, row: int, tree: Tree) -> Segment:
         slot = self._slot(row)
@@ -160,8 +149,10 @@ class OnnxRuntime:
     def _reserve(self, segments: Sequence[Segment]) -> None:
         """Room for the padded pass in every row; KV memory grows when the longest row needs it."""
         padded = max(segment.num_nodes for segment in segments)
-        held = [self._held(row) for row in sorted(self._slots, key=self._slots.__getitem__)]
-        if self._kv.grow(self._capabilities.max_rows, max(self._lengths) + padded, held):
+        needed = self._capabilities.max_rows, max(self._lengths) + padded
+        if not self._kv.has_room(*needed):
+            held = [self._held(row) for row in sorted(self._slots, key=self._slots.__getitem__)]
+            self._kv.grow(*needed, held)
             self._passes.kv_moved()
 
     def _held(self, row: int) -> int:
@@ -181,6 +172,16 @@ class OnnxRuntime:
         if row not in self._slots:
             raise RuntimeFailure(f"row {row} is not active; active rows: {sorted(self._slots)}")
         return self._slots[row]
+
+
+def _by_segment(segments: Sequence[Segment], hidden: FloatArray, logits: FloatArray) -> list[OnnxScores]:
+    """The pass gives rows in slot order; scores go back in the order of the segments."""
+    scores, start = {}, 0
+    for segment in sorted(segments, key=lambda segment: segment.slot):
+        end = start + segment.num_nodes
+        scores[segment.slot] = OnnxScores(logits[start:end], hidden[start:end])
+        start = end
+    return [scores[segment.slot] for segment in segments]
 
 
 def load_onnx(

@@ -9,32 +9,32 @@ from medusakit.runtimes.onnx.kv import KvCache
 
 def filled(slots=2, positions=10):
     cache = KvCache(num_layers=3, kv_heads=2, head_dim=4)
-    assert cache.grow(slots, positions, [])
+    assert not cache.has_room(slots, positions)
+    cache.grow(slots, positions, [])
     cache.buffer[:] = np.random.default_rng(0).normal(size=cache.buffer.shape)
     return cache
 
 
-def test_room_that_is_there_moves_nothing():
+def test_room_is_what_was_made():
     cache = filled()
-    address = cache.buffer.ctypes.data
-    assert not cache.grow(2, cache.capacity, [5, 5])
-    assert cache.buffer.ctypes.data == address
+    assert cache.has_room(2, cache.capacity)
+    assert not cache.has_room(3, cache.capacity) and not cache.has_room(2, cache.capacity + 1)
 
 
 def test_growth_keeps_what_rows_hold():
     cache = filled()
     before, capacity = cache.buffer.copy(), cache.capacity
-    assert cache.grow(3, capacity + 1, [7, 2])
+    cache.grow(3, capacity + 1, [7, 2])
     assert cache.num_slots == 3 and cache.capacity > capacity
     np.testing.assert_array_equal(cache.buffer[:, 0, :, :7], before[:, 0, :, :7])
     np.testing.assert_array_equal(cache.buffer[:, 1, :, :2], before[:, 1, :, :2])
 
 
-@pytest.mark.parametrize("sources", [[5, 6, 7], [5, 7, 9], [6], [5, 6, 9, 11], []])
-def test_a_commit_moves_its_nodes_down(sources):
-    cache = filled()
+@pytest.mark.parametrize("nodes", [[0, 1, 2], [0, 2, 4], [1], [0, 1, 4, 6], []])
+def test_a_commit_moves_its_nodes_down(nodes):
+    cache, sources = filled(), [5 + node for node in nodes]
     before = cache.buffer.copy()
-    cache.move(1, np.array(sources, dtype=np.int64), 5)
+    cache.keep(1, 5, nodes)
     np.testing.assert_array_equal(cache.buffer[:, 1, :, 5 : 5 + len(sources)], before[:, 1][:, :, sources])
     np.testing.assert_array_equal(cache.buffer[:, 0], before[:, 0])
     np.testing.assert_array_equal(cache.buffer[:, 1, :, :5], before[:, 1, :, :5])

@@ -1,0 +1,86 @@
+"""Graphs on disk: built once, atomically, under a key of weights, format and builder; clear errors otherwise."""
+
+import json
+import os
+
+import pytest
+
+from medusakit.errors import CacheError, ModelError
+from medusakit.runtimes.onnx import cache, decoder
+from medusakit.runtimes.onnx.cache import cached_graph
+from medusakit.runtimes.reference_source import random_source
+
+
+@pytest.fixture
+def source():
+    return random_source(0, 32)
+
+
+def test_a_graph_is_built_once(tmp_path, source, monkeypatch):
+    first = cached_graph(source, "f32", tmp_path)
+    assert first.path.exists() and first.requantised == ()
+    monkeypatch.setattr(cache, "_build", lambda *_: pytest.fail("built again"))
+    assert cached_graph(source, "f32", tmp_path) == first
+
+
+def test_formats_models_and_builders_have_their_own(tmp_path, source, monkeypatch):
+    paths = {cached_graph(source, "f32", tmp_path).path, cached_graph(source, "int8", tmp_path).path}
+    paths.add(cached_graph(random_source(1, 32), "f32", tmp_path).path)
+    monkeypatch.setattr(cache, "BUILDER_VERSION", 10_000)
+    paths.add(cached_graph(source, "f32", tmp_path).path)
+    assert len(paths) == 4
+
+
+def test_what_was_rounded_again_is_remembered(tmp_path, source):
+    names = cached_graph(source, "int4", tmp_path).requantised
+    assert "layers.0.gate" in names and "lm_head" in names
+    assert cached_graph(source, "int4", tmp_path).requantised == names
+
+
+def test_a_build_that_fails_leaves_nothing(tmp_path, source, monkeypatch):
+    def fail(*_):
+        raise ModelError("NaN in a weight")
+
+    monkeypatch.setattr(decoder, "build_decoder", fail)
+    with pytest.raises(ModelError):
+        cached_graph(source, "f32", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_is_named(tmp_path, source, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(decoder, "build_decoder", fail)
+    with pytest.raises(CacheError, match="No space left") as error:
+        cached_graph(source, "f32", tmp_path)
+    assert error.value.hint is not None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path, source):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    with pytest.raises(CacheError, match=str(blocked)):
+        cached_graph(source, "f32", blocked / "graphs")
+
+
+def test_another_process_may_be_faster(tmp_path, source, monkeypatch):
+    """The folder appears while we build: its graph is as good as ours."""
+    real, other = os.replace, tmp_path / "other"
+
+    def replaced(scratch, folder):
+        real(cached_graph(source, "f32", other).path.parent, folder)
+        raise OSError(39, "Directory not empty")
+
+    other.mkdir()
+    cached_graph(source, "f32", other)
+    monkeypatch.setattr(cache.os, "replace", replaced)
+    found = cached_graph(source, "f32", tmp_path / "mine")
+    assert found.path.exists()
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == [found.path.parent.name]
+
+
+def test_info_is_readable_json(tmp_path, source):
+    folder = cached_graph(source, "int8", tmp_path).path.parent
+    assert json.loads((folder / "info.json").read_text())["weights"] == "int8"
