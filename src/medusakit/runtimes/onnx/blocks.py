@@ -70,6 +70,15 @@ def quantise(tensor: StoredTensor, bits: int) -> Blocks:
     return _in_slices(tensor, lambda rows: _quantise_rows(rows.f32(), bits))
 
 
+def pack(blocks: Blocks) -> NDArray[np.uint8]:
+    """[out, blocks, bytes]: unsigned with the implied zero point (8 or 128), two 4-bit values a byte, low one first."""
+    if blocks.bits == 8:
+        return np.bitwise_xor(blocks.q.view(np.uint8), 128, dtype=np.uint8)
+    nibbles = (blocks.q + 8).view(np.uint8)
+    packed: NDArray[np.uint8] = nibbles[..., ::2] | nibbles[..., 1::2] * np.uint8(16)
+    return packed
+
+
 def _in_slices(tensor: StoredTensor, function: Callable[[StoredTensor], Blocks]) -> Blocks:
     """Row by row results of `function`, joined. Its intermediate arrays, several times the result, stay small so."""
     rows, columns = tensor.shape

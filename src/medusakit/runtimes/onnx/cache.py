@@ -13,7 +13,7 @@ from medusakit.errors import CacheError
 from medusakit.models.spec import WeightSource
 
 _INFO_FILE = "info.json"
-BUILDER_VERSION = 2  # part of every cache key: raise it when the graph of the same weights changes
+BUILDER_VERSION = 3  # part of every cache key: raise it when the graph of the same weights changes
 
 
 @dataclass(frozen=True, slots=True)

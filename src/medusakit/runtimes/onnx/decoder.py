@@ -1,7 +1,7 @@
 """The decoder graph of a model: about nine nodes a layer, attention in place on the KV buffers.
 
 Inputs (b rows of n nodes, t = b * n; c positions with the nodes in them; h and l row selections):
-    embeds         [t, d]         token embeddings, scaled
+    ids            [t]            int64
     position_ids   [b, n]         int64, length + depth
     seqlens_k      [b]            int32, positions of the row with its nodes, less 1
     query_seqlens  [b]            int32, nodes of the row; the rest of its n is padding
@@ -20,6 +20,7 @@ import numpy as np
 
 from medusakit.models.spec import ModelSpec, WeightSource
 from medusakit.runtimes.onnx.attention import AttentionWriter, bias_name
+from medusakit.runtimes.onnx.embedding import emit_embedding
 from medusakit.runtimes.onnx.graph import Dim, GraphWriter
 from medusakit.runtimes.onnx.heads import HeadLayout
 from medusakit.runtimes.onnx.linears import LinearWriter
@@ -43,7 +44,8 @@ class _Decoder:
         spec, graph = self._spec, self._graph
         self._declare()
         attention = AttentionWriter(self._source, graph, self._linears)
-        residual, normed = "embeds", self._norm("embeds", "layers.0.attn_norm")
+        residual = emit_embedding(self._source, graph, "ids")
+        normed = self._norm(residual, "layers.0.attn_norm")
         for layer in range(spec.num_layers):
             update = self._attention(attention, layer, normed)
             residual, normed = self._add_norm(residual, update, f"layers.{layer}.ffn_norm")
@@ -54,7 +56,7 @@ class _Decoder:
 
     def _declare(self) -> None:
         spec, graph = self._spec, self._graph
-        graph.input("embeds", np.float32, ["t", spec.hidden_size])
+        graph.input("ids", np.int64, ["t"])
         graph.input("position_ids", np.int64, ["b", "n"])
         graph.input("seqlens_k", np.int32, ["b"])
         graph.input("query_seqlens", np.int32, ["b"])

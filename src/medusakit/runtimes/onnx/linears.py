@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from medusakit.models.spec import StoredTensor, WeightSource
-from medusakit.runtimes.onnx.blocks import Blocks, is_block_format, quantise, stored_bits, unpack
+from medusakit.runtimes.onnx.blocks import Blocks, is_block_format, pack, quantise, stored_bits, unpack
 from medusakit.runtimes.onnx.graph import GraphWriter
 from medusakit.tree.topology import FloatArray
 
@@ -73,7 +72,7 @@ class LinearWriter:
 
     def _quantised(self, x: str, name: str, blocks: Blocks, bias: FloatArray | None) -> str:
         graph = self._graph
-        inputs = [x, graph.weight(f"{name}.q", _packed(blocks)), graph.weight(f"{name}.scales", blocks.scales), "", ""]
+        inputs = [x, graph.weight(f"{name}.q", pack(blocks)), graph.weight(f"{name}.scales", blocks.scales), "", ""]
         if bias is not None:
             inputs.append(graph.weight(f"{name}.bias", bias))
         outs, num_blocks = blocks.scales.shape
@@ -118,12 +117,3 @@ def _stack(parts: Sequence[Blocks]) -> Blocks | None:
         np.concatenate([part.scales for part in parts]),
         np.concatenate(offsets) if offsets else None,
     )
-
-
-def _packed(blocks: Blocks) -> NDArray[np.uint8]:
-    """[out, blocks, bytes]: unsigned with the implied zero point (8 or 128), two 4-bit values a byte, low one first."""
-    if blocks.bits == 8:
-        return np.bitwise_xor(blocks.q.view(np.uint8), 128, dtype=np.uint8)
-    nibbles = (blocks.q + 8).view(np.uint8)
-    packed: NDArray[np.uint8] = nibbles[..., ::2] | nibbles[..., 1::2] * np.uint8(16)
-    return packed

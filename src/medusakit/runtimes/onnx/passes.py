@@ -26,16 +26,16 @@ _MAX_BINDINGS = 64
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What one row adds: `embeds` [n, d] after `length` positions, a tree or (topology None) a chain."""
+    """What one row adds: `ids` [n] after `length` positions, a tree or (topology None) a chain."""
 
     slot: int
     length: int
-    embeds: FloatArray
+    ids: IntArray
     topology: Topology | None
 
     @property
     def num_nodes(self) -> int:
-        return len(self.embeds)
+        return len(self.ids)
 
     @property
     def positions(self) -> NDArray[np.int64]:
@@ -88,16 +88,16 @@ class PassShape:
 class _Bound:
     """The arrays of one shape, bound once."""
 
-    def __init__(self, binding: Any, shape: PassShape, hidden_size: int) -> None:
+    def __init__(self, binding: Any, shape: PassShape) -> None:
         rows, nodes = len(shape.nodes), shape.width
         self.binding, self.shape = binding, shape
-        self.embeds = np.zeros((rows * nodes, hidden_size), np.float32)
+        self.ids = np.zeros(rows * nodes, np.int64)
         self.position_ids = np.zeros((rows, nodes), np.int64)
         self.seqlens_k = np.zeros(rows, np.int32)
         self.query_seqlens = np.array(shape.nodes, np.int32)
         self.total = np.zeros((), np.int32)
         self.hidden_rows, self.logit_rows = shape.hidden_rows(), shape.logit_rows()
-        for name in ("embeds", "position_ids", "seqlens_k", "query_seqlens", "total", "hidden_rows", "logit_rows"):
+        for name in ("ids", "position_ids", "seqlens_k", "query_seqlens", "total", "hidden_rows", "logit_rows"):
             bind_input(binding, name, getattr(self, name))
 
 
@@ -141,7 +141,7 @@ class PassRunner:
             bound.seqlens_k[:] = [max(1, length) - 1 for length in lengths[first : first + rows]]
         for segment in segments:
             row, n = segment.slot - first, segment.num_nodes
-            bound.embeds[row * nodes : row * nodes + n] = segment.embeds
+            bound.ids[row * nodes : row * nodes + n] = segment.ids
             bound.position_ids[row, :n] = segment.positions
             bound.seqlens_k[row] = segment.length + n - 1
         bound.total[...] = max(max(bound.seqlens_k.tolist()) + 1, nodes)
@@ -185,7 +185,7 @@ class PassRunner:
             rows = cache[shape.first_slot : shape.first_slot + len(shape.nodes)]
             bind_input(binding, f"past.{j}", rows)
             bind_output(binding, f"present.{j}", rows)
-        bound = _Bound(binding, shape, self._spec.hidden_size)
+        bound = _Bound(binding, shape)
         bind_output(binding, "hidden", self._hidden[: len(bound.hidden_rows)])
         bind_output(binding, "logits", self._logits[: len(bound.logit_rows)])
         return bound

@@ -12,14 +12,13 @@ from medusakit.errors import ContextLengthError, RuntimeFailure, UsageError
 from medusakit.models.spec import ModelSpec, WeightSource
 from medusakit.runtimes.base import Capabilities
 from medusakit.runtimes.onnx.cache import cached_graph
-from medusakit.runtimes.onnx.embedding import EmbeddingTable
 from medusakit.runtimes.onnx.formats import WEIGHTS
 from medusakit.runtimes.onnx.heads import HeadLayout
 from medusakit.runtimes.onnx.kv import KvCache
 from medusakit.runtimes.onnx.passes import PassRunner, Results, Segment
 from medusakit.runtimes.onnx.scores import OnnxScores
 from medusakit.runtimes.onnx.session import make_session
-from medusakit.tree.topology import FloatArray, Tree
+from medusakit.tree.topology import FloatArray, IntArray, Tree
 
 _CHUNK = 256  # prompt positions a pass: attention scores of a chunk stay in some tens of megabytes
 
@@ -31,12 +30,10 @@ class OnnxRuntime:
     """
 
     def __init__(
-        self, session: Any, source: WeightSource, capabilities: Capabilities, *, requantised: Sequence[str] = ()
+        self, session: Any, spec: ModelSpec, capabilities: Capabilities, *, requantised: Sequence[str] = ()
     ) -> None:
-        spec = source.spec
         self._spec, self._capabilities = spec, capabilities
         self.requantised = tuple(requantised)
-        self._embedding = EmbeddingTable(source)
         self._kv = KvCache(spec.num_layers, spec.num_kv_heads, HeadLayout.of(spec).size)
         self._passes = PassRunner(session, spec, self._kv, capabilities.max_context)
         self._slots: dict[int, int] = {}
@@ -131,10 +128,10 @@ class OnnxRuntime:
             raise RuntimeFailure("nothing to run: the prompt has no tokens")
         self._check_context(self._lengths[slot] + len(ids))
         self._pending.pop(row, None)
+        tokens = self._checked(np.asarray(ids, dtype=np.int64))
         chunks = []
         for start in range(0, len(ids), _CHUNK):
-            embeds = self._embedding.rows(np.asarray(ids[start : start + _CHUNK], dtype=np.int64))
-            segment = Segment(slot, self._lengths[slot], embeds, None)
+            segment = Segment(slot, self._lengths[slot], tokens[start : start + _CHUNK], None)
             self._reserve([segment])
             hidden, logits = self._passes.run([segment], self._lengths, results)
             self._lengths[slot] += segment.num_nodes
@@ -144,7 +141,15 @@ class OnnxRuntime:
     def _segment(self, row: int, tree: Tree) -> Segment:
         slot = self._slot(row)
         self._check_context(self._lengths[slot] + tree.topology.max_depth + 1)
-        return Segment(slot, self._lengths[slot], self._embedding.rows(tree.tokens), tree.topology)
+        return Segment(slot, self._lengths[slot], self._checked(tree.tokens), tree.topology)
+
+    def _checked(self, ids: IntArray) -> IntArray:
+        listed = ids.tolist()  # Python's min and max: a NumPy call costs more than a tree's worth of them
+        if not (min(listed) >= 0 and max(listed) < self._spec.vocab_size):
+            raise RuntimeFailure(
+                f"token ids run from 0 to {self._spec.vocab_size - 1}; got {min(listed)} to {max(listed)}"
+            )
+        return ids
 
     def _reserve(self, segments: Sequence[Segment]) -> None:
         """Room for the padded pass in every row; KV memory grows when the longest row needs it."""
@@ -209,7 +214,9 @@ def load_onnx(
     session = make_session(graph.path, threads=threads)
     exact = "bitwise-ties" if chosen == "f32" else "numerical-ties"
     limit = _context_limit(source.spec, max_context)
-    return OnnxRuntime(session, source, Capabilities(chosen, exact, max_rows, limit), requantised=graph.requantised)
+    return OnnxRuntime(
+        session, source.spec, Capabilities(chosen, exact, max_rows, limit), requantised=graph.requantised
+    )
 
 
 def _context_limit(spec: ModelSpec, asked: int | None) -> int:

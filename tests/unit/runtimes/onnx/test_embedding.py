@@ -1,44 +1,69 @@
-"""Embedding rows in every stored format, scaled, and ids outside the vocabulary."""
+"""The embedding lookup gives the file's own values, in every stored format."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+import onnxruntime
 import pytest
 
-from medusakit.errors import RuntimeFailure
-from medusakit.models.resolve import open_weights, resolve
-from medusakit.runtimes.onnx.embedding import EmbeddingTable
-from tiny import write_gguf
+from medusakit.models.dequant import BLOCKS
+from medusakit.models.spec import StoredTensor
+from medusakit.runtimes.onnx.embedding import emit_embedding
+from medusakit.runtimes.onnx.graph import GRAPH_FILE, GraphWriter
+from medusakit.runtimes.reference_source import random_source
+
+IDS = np.array([0, 4, 2, 2])
+HALVES = {
+    "q2_k": (80, 82),
+    "q3_k": (108,),
+    "q4_k": (0, 2),
+    "q5_k": (0, 2),
+    "q6_k": (208,),
+    "q4_1": (0, 2),
+    "q5_1": (0, 2),
+}
 
 
-@pytest.mark.parametrize("format", ["f32", "f16", "bf16", "q8_0", "q4_0", "q5_1"])
-def test_rows_are_those_of_the_whole_table(tmp_path, format):
-    source = open_weights(resolve(str(write_gguf(tmp_path / "m.gguf", "llama", format=format))))
-    ids = np.array([0, 127, 5, 5])
-    np.testing.assert_array_equal(EmbeddingTable(source).rows(ids), source.tensor("embed").f32()[ids])
+class Source:
+    """A table of five tokens in some format."""
 
-
-@dataclass
-class Scaled:
-    inner: object
-
-    @property
-    def spec(self):
-        return replace(self.inner.spec, embed_scale=8.0)
+    def __init__(self, table, scale=1.0):
+        self.table = table
+        self.spec = replace(random_source(0, 5).spec, hidden_size=table.shape[1], embed_scale=scale)
 
     def tensor(self, name):
-        return self.inner.tensor(name)
+        assert name == "embed"
+        return self.table
+
+
+def table(format):
+    rng = np.random.default_rng(0)
+    if format in ("f32", "f16"):
+        values = rng.normal(size=(5, 64)).astype({"f32": np.float32, "f16": np.float16}[format])
+        return StoredTensor("embed", format, (5, 64), values)
+    if format == "bf16":
+        return StoredTensor("embed", format, (5, 64), rng.integers(0x3000, 0x4000, (5, 64)).astype(np.uint16))
+    values, size = BLOCKS[format]
+    raw = rng.integers(0, 256, (5, 2, size), dtype=np.uint8)
+    for offset in HALVES.get(format, (0,)):
+        raw[..., offset : offset + 2] = rng.normal(size=(5, 2, 1)).astype(np.float16).view(np.uint8)
+    return StoredTensor("embed", format, (5, 2 * values), raw.reshape(5, -1))
+
+
+def looked_up(source, folder):
+    with GraphWriter(folder) as graph:
+        graph.output(emit_embedding(source, graph, graph.input("ids", np.int64, ["t"])), np.float32, ["t", "d"])
+        graph.save()
+    session = onnxruntime.InferenceSession(str(folder / GRAPH_FILE), providers=["CPUExecutionProvider"])
+    return session.run(None, {"ids": IDS})[0]
+
+
+@pytest.mark.parametrize("format", ["f32", "f16", "bf16", *BLOCKS])
+def test_rows_are_the_stored_ones(tmp_path, format):
+    source = Source(table(format))
+    np.testing.assert_array_equal(looked_up(source, tmp_path), source.table.f32()[IDS])
 
 
 def test_rows_are_scaled(tmp_path):
-    source = open_weights(resolve(str(write_gguf(tmp_path / "m.gguf", "llama"))))
-    np.testing.assert_array_equal(
-        EmbeddingTable(Scaled(source)).rows(np.array([3])), 8 * source.tensor("embed").f32()[[3]]
-    )
-
-
-@pytest.mark.parametrize("ids", [[128], [-1], [3, 400]])
-def test_ids_outside_the_vocabulary_are_refused(tmp_path, ids):
-    source = open_weights(resolve(str(write_gguf(tmp_path / "m.gguf", "llama"))))
-    with pytest.raises(RuntimeFailure, match="128"):
-        EmbeddingTable(source).rows(np.array(ids))
+    source = Source(table("q8_0"), scale=8.0)
+    np.testing.assert_array_equal(looked_up(source, tmp_path), 8 * source.table.f32()[IDS])
