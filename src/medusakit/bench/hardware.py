@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ from medusakit.bench.circumstances import machine, versions
 from medusakit.engine.measure import measure_steps
 from medusakit.models.spec import ModelSpec
 from medusakit.runtimes.base import Runtime
-from medusakit.runtimes.onnx.session import make_session
+from medusakit.runtimes.onnx.session import default_threads, make_session
+from medusakit.tree.topology import FloatArray
 
 BUFFER_BYTES = 512 << 20  # far above any cache
+MEASURE_S = 4.0  # for T(n) of one format
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 BYTES_PER_WEIGHT = {"f32": 4.0, "int8": 1.0, "int4": 0.5}  # without block scales, so the limit is a true floor
 
@@ -44,7 +47,7 @@ def run_hardware(
     for weights in formats:
         on_progress(f"T(n) with {weights} weights")
         runtime = load(weights)
-        measured = measure_steps(runtime, sizes=SIZES, context=context, budget_s=4.0).seconds
+        measured = measure_steps(runtime, sizes=SIZES, context=context, budget_s=MEASURE_S).seconds
         steps[weights] = {str(n): 1e3 * seconds for n, seconds in measured.items()}
         floor = {n: limit_s(runtime.spec, weights, n, read, rates[weights]) for n in measured}
         limits[weights] = {str(n): 1e3 * seconds for n, seconds in floor.items()}
@@ -82,9 +85,16 @@ def bandwidth(threads: int | None = None, *, repeats: int = 6) -> tuple[float, f
     session = make_session(_read_graph(), threads=threads)
     buffer = np.ones(BUFFER_BYTES // 4, dtype=np.float32).reshape(64, -1)
     read_s = _best(lambda: session.run(None, {"x": buffer}), repeats)
-    target = np.empty_like(buffer)
-    copy_s = _best(lambda: np.copyto(target, buffer), repeats)
+    copy_s = _copy_s(buffer, threads or default_threads(), repeats)
     return buffer.nbytes / read_s / 1e9, 2 * buffer.nbytes / copy_s / 1e9
+
+
+def _copy_s(buffer: FloatArray, threads: int, repeats: int) -> float:
+    """Seconds of one copy of the buffer, a part of it on each thread (NumPy copies without the interpreter's lock)."""
+    target = np.empty_like(buffer)
+    parts = list(zip(np.array_split(target, threads), np.array_split(buffer, threads), strict=True))
+    with ThreadPoolExecutor(threads) as pool:
+        return _best(lambda: list(pool.map(lambda part: np.copyto(*part), parts)), repeats)
 
 
 def gemm_rate(arithmetic: str, threads: int | None = None, *, size: int = 1536, repeats: int = 8) -> float:

@@ -47,7 +47,10 @@ class OfflineProgress:
 def run_offline(
     llm: LLM, config: OfflineConfig, on_progress: Callable[[OfflineProgress], None] | None = None
 ) -> dict[str, Any]:
-    """Run the suite and return the JSON document of `--json`. Raises UsageError for modes that cannot be run."""
+    """Run the suite and return the JSON document of `--json`.
+
+    Raises UsageError for modes that cannot be run, and where no question fits the context.
+    """
     modes = make_modes(llm, config)
     questions = load_suite(config.suite, limit=config.limit)
     total = sum(len(question.turns) for question in questions)
@@ -64,6 +67,9 @@ def run_offline(
             )
         if on_progress is not None:
             on_progress(OfflineProgress(len(turns), total, _speeds(turns)))
+    if not turns:
+        limit = llm.runtime.capabilities.max_context
+        raise UsageError(f"no question fits the context of {limit} tokens", hint="a larger --max-context")
     return document(llm, config, turns, differences)
 
 
@@ -117,7 +123,7 @@ def document(
     llm: LLM, config: OfflineConfig, turns: Sequence[Turn], differences: dict[str, list[Difference | None]]
 ) -> dict[str, Any]:
     """The report's document: the issue's keys and the circumstances."""
-    names = list(turns[0].answers) if turns else []
+    names = [mode for mode in MODES if mode in turns[0].answers]
     return {
         "modes": {name: mode_summary([turn.answers[name] for turn in turns]) for name in names},
         "by_category": _by_category(turns, names),
@@ -141,7 +147,4 @@ def _by_category(turns: Sequence[Turn], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _speeds(turns: Sequence[Turn]) -> dict[str, float]:
-    return {
-        name: mode_summary([turn.answers[name] for turn in turns])["tokens_per_s"] for name in turns[0].answers
-    }
-
+    return {name: mode_summary([turn.answers[name] for turn in turns])["tokens_per_s"] for name in turns[0].answers}

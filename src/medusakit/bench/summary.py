@@ -66,15 +66,16 @@ def speedups(turns: Sequence[Turn], modes: Sequence[str], *, seed: int) -> dict[
 
 
 def _speedup(turns: Sequence[Turn], fast: str, slow: str, seed: int) -> dict[str, Any]:
-    categories = sorted({turn.category for turn in turns})
     whole = paired_ratio(_sums(turns, fast, slow), seed=seed)
+    parts = {
+        category: paired_ratio(_sums([turn for turn in turns if turn.category == category], fast, slow), seed=seed)
+        for category in sorted({turn.category for turn in turns})
+    }
     return {
         "ratio": whole.ratio,
         "ci95": [whole.low, whole.high],
-        "by_category": {
-            category: paired_ratio(_sums([turn for turn in turns if turn.category == category], fast, slow)).ratio
-            for category in categories
-        },
+        "by_category": {category: part.ratio for category, part in parts.items()},
+        "by_category_ci95": {category: [part.low, part.high] for category, part in parts.items()},
     }
 
 

@@ -127,9 +127,12 @@ def _answers(
 
 
 def _passed(found: dict[str, Any]) -> bool:
-    """fp32 promises KL <= 1e-8 at every node and ties in at most 1 % of turns; the others only ties, reported."""
+    """fp32 promises KL <= 1e-8 at every node and ties in at most 1 % of turns; the others only ties, reported.
+
+    Nothing passes of which no node was seen.
+    """
     answers = (found["greedy"], found["sample"])
-    if any(proof["different"] for proof in answers):
+    if found["nodes"] == 0 or any(proof["different"] for proof in answers):
         return False
     if found["exact"] != "bitwise-ties":
         return True
