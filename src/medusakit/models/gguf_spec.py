@@ -55,9 +55,15 @@ class _Keys:
             raise ModelError(f"{self.file.path}: {self.arch}.{key} is {_short(value)}, expected one number")
         return float(value)
 
+    def positive(self, key: str, default: float | None = None) -> float:
+        value = self.number(key, default)
+        if not 0 < value < float("inf"):  # NaN fails both
+            raise ModelError(f"{self.file.path}: {self.arch}.{key} is {value:g}, expected a positive number")
+        return value
+
     def count(self, key: str, default: int | None = None) -> int:
         value = self.number(key, default)
-        if value != int(value) or not 0 < value < 2**31:
+        if not 0 < value < 2**31 or value != int(value):
             raise ModelError(f"{self.file.path}: {self.arch}.{key} is {value:g}, expected a positive whole number")
         return int(value)
 
@@ -74,6 +80,8 @@ def spec_from_gguf(file: GgufFile) -> ModelSpec:
     if keys.count("attention.value_length", head_dim) != head_dim:
         refuse_feature(file.path, f"{arch}.attention.value_length", keys.get("attention.value_length"), f"{head_dim}")
     layers = keys.count("block_count")
+    if layers > len(file.tensors):  # a damaged count, which would fill the memory with lists of layers
+        raise ModelError(f"{file.path}: {arch}.block_count is {layers}, but the file has {len(file.tensors)} tensors")
     windows = _windows(keys, layers)
     return ModelSpec(
         family="mistral" if arch == "llama" and any(windows) else arch,
@@ -85,7 +93,7 @@ def spec_from_gguf(file: GgufFile) -> ModelSpec:
         num_kv_heads=keys.count("attention.head_count_kv", heads),
         head_dim=head_dim,
         ffn_size=keys.count("feed_forward_length"),
-        norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
+        norm_eps=keys.positive("attention.layer_norm_rms_epsilon"),
         context_length=keys.count("context_length"),
         rope=_rope(keys, head_dim),
         windows=windows,
@@ -160,7 +168,7 @@ def _rope(keys: _Keys, head_dim: int) -> RopeSpec:
     dim = keys.count("rope.dimension_count", head_dim)
     if dim != head_dim and keys.arch != "phi3":
         refuse_feature(keys.file.path, f"{keys.arch}.rope.dimension_count", dim, f"{head_dim}, all of a head")
-    theta = keys.number("rope.freq_base", 10_000.0)
+    theta = keys.positive("rope.freq_base", 10_000.0)
     if "rope_factors_long.weight" in keys.file.tensors:
         return _longrope(keys, theta, dim)
     if "rope_freqs.weight" in keys.file.tensors:
@@ -169,7 +177,7 @@ def _rope(keys: _Keys, head_dim: int) -> RopeSpec:
     if kind in (None, "none"):
         return RopeSpec(theta, dim)
     if kind == "linear":
-        return RopeSpec(theta, dim, "linear", keys.number("rope.scaling.factor"))
+        return RopeSpec(theta, dim, "linear", keys.positive("rope.scaling.factor"))
     if kind == "yarn":
         return _yarn(keys, theta, dim)
     raise UnsupportedModelError(
@@ -178,10 +186,10 @@ def _rope(keys: _Keys, head_dim: int) -> RopeSpec:
 
 
 def _yarn(keys: _Keys, theta: float, dim: int) -> RopeSpec:
-    factor = keys.number("rope.scaling.factor")
+    factor = keys.positive("rope.scaling.factor")
     given = keys.get("rope.scaling.attn_factor")
     # llama.cpp multiplies the file's factor by YaRN's own 0.1 ln(s) + 1
-    scale = None if given is None else keys.number("rope.scaling.attn_factor") * (0.1 * float(np.log(factor)) + 1.0)
+    scale = None if given is None else keys.positive("rope.scaling.attn_factor") * (0.1 * float(np.log(factor)) + 1.0)
     return RopeSpec(
         theta,
         dim,
@@ -203,7 +211,7 @@ def _longrope(keys: _Keys, theta: float, dim: int) -> RopeSpec:
         "longrope",
         keys.count("context_length") / original,
         original_context=original,
-        attention_factor=None if given is None else keys.number("rope.scaling.attn_factor"),
+        attention_factor=None if given is None else keys.positive("rope.scaling.attn_factor"),
         short_factors=_vector(keys.file, "rope_factors_short.weight", dim // 2),
         long_factors=_vector(keys.file, "rope_factors_long.weight", dim // 2),
     )
@@ -212,7 +220,7 @@ def _longrope(keys: _Keys, theta: float, dim: int) -> RopeSpec:
 def _local_rope(keys: _Keys, head_dim: int) -> RopeSpec | None:
     if keys.arch != "gemma3":
         return None
-    return RopeSpec(keys.number("rope.freq_base_swa", _GEMMA3_LOCAL_THETA), head_dim)
+    return RopeSpec(keys.positive("rope.freq_base_swa", _GEMMA3_LOCAL_THETA), head_dim)
 
 
 def _vector(file: GgufFile, name: str, size: int) -> tuple[float, ...]:

@@ -49,7 +49,7 @@ def resolve(name: str, *, offline: bool = False, on_progress: OnProgress | None 
         path = model_path(name) if installed else pull(name, on_progress).path
         return ResolvedModel(name, path, "gguf", alias=name)
     path = Path(name).expanduser()
-    if path.exists():
+    if name.strip() and _exists(path):
         return _from_path(name, path)
     hub_id = None if name.endswith(".gguf") else parse_hub_id(name)
     if hub_id is None:
@@ -65,9 +65,19 @@ def open_weights(resolved: ResolvedModel) -> WeightSource:
     return HfSource(resolved.path) if resolved.kind == "hf" else GgufSource(resolved.path)
 
 
+def _exists(path: Path) -> bool:
+    """False also for names that no file can have."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # longer than the system allows; a NUL in it
+        return False
+
+
 def _from_path(name: str, path: Path) -> ResolvedModel:
     if path.is_file():
         return ResolvedModel(name, path, "gguf")  # whatever its name: the reader checks the magic
+    if not path.is_dir():
+        raise ModelError(f"{path} is neither a file nor a folder, so it holds no model", hint="-m smollm2")
     if (path / "config.json").is_file():
         return ResolvedModel(name, path, "hf")
     files = sorted(path.glob("*.gguf"))
@@ -112,4 +122,4 @@ def _not_found(name: str, hub_steps: list[str], hint: str | None = None) -> Mode
 def _neighbours(name: str) -> list[str]:
     """GGUF files beside a path that does not exist: likely what was meant."""
     parent = Path(name).expanduser().parent
-    return [str(file) for file in parent.glob("*.gguf")] if parent.is_dir() else []
+    return [str(file) for file in parent.glob("*.gguf")] if _exists(parent) and parent.is_dir() else []

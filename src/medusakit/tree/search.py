@@ -132,11 +132,16 @@ def topology_of(paths: Sequence[ScoredPath]) -> Topology:
 def dense(depth: int, branching: int) -> Topology:
     """The D x B tree: `branching` children under every node of `depth` levels (B + B^2 + ... + B^D drafted nodes)."""
     if depth < 1 or branching < 1:
-        raise UsageError(f"a dense tree of {depth}x{branching} has no nodes; depth and branching are 1 or more")
-    drafted = sum(branching**level for level in range(1, depth + 1))
-    if drafted > MAX_DENSE_NODES:
         raise UsageError(
-            f"a dense tree of {depth}x{branching} drafts {drafted} nodes; at most {MAX_DENSE_NODES} are run",
+            f"a dense tree of {depth}x{branching} has no nodes; depth and branching are 1 or more", hint="2x3"
+        )
+    drafted = 0
+    for level in range(1, depth + 1):
+        drafted += branching**level
+        if drafted <= MAX_DENSE_NODES:
+            continue
+        raise UsageError(
+            f"a dense tree of {depth}x{branching} drafts more than the {MAX_DENSE_NODES} nodes that are run at most",
             hint="a depth of 2 to 4 with 2 to 4 branches, e.g. 2x3",
         )
     return Topology.dense([branching] * depth)

@@ -219,6 +219,27 @@ def test_features_that_would_change_the_output_are_refused(
         GgufSource(path)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("llama.block_count", 2**31 - 1, r"block_count is 2147483647, but the file has \d+ tensors"),
+        ("llama.rope.freq_base", 0.0, "freq_base is 0, expected a positive number"),
+        ("llama.rope.freq_base", float("nan"), "freq_base is nan"),
+        ("llama.context_length", float("nan"), "context_length is nan, expected a positive whole number"),
+        ("llama.attention.layer_norm_rms_epsilon", -1.0, "epsilon is -1, expected a positive number"),
+        ("llama.attention.layer_norm_rms_epsilon", float("inf"), "epsilon is inf"),
+    ],
+)
+def test_numbers_that_no_model_has_are_refused(key: str, value: float, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    writer = rewrite(path, "llama")
+    writer.kv_data[0].pop(key, None)
+    writer.add_uint32(key, value) if isinstance(value, int) else writer.add_float32(key, value)
+    close_writer(writer)
+    with pytest.raises(ModelError, match=message):
+        GgufSource(path)
+
+
 def test_harmless_values_of_such_keys_pass(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     writer = rewrite(path, "llama")

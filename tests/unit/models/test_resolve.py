@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,18 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match="neither config.json"):
         resolve(str(tmp_path / "empty"))
+
+
+def test_a_pipe_or_a_device_is_no_model(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelError, match="neither a file nor a folder"):
+        resolve(str(tmp_path / "pipe"))
+
+
+@pytest.mark.parametrize("name", ["", " ", "x" * 5000, "a\0b", "x" * 300 + "/m.gguf"])
+def test_names_that_no_file_can_have_are_not_found(name: str) -> None:
+    with pytest.raises(ModelError, match="no model .* was found"):
+        resolve(name)
 
 
 def test_an_alias_goes_before_a_path_of_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
