@@ -17,6 +17,7 @@ from medusakit.text.chat import chat_ids
 from medusakit.text.tokenizer import Tokenizer
 from medusakit.train.answering import common_prefix
 from medusakit.train.dataset import DatasetManifest, ShardWriter
+from medusakit.train.interrupt import deferred_interrupt
 from medusakit.train.progress import Meter, OnProgress, ignore
 from medusakit.train.seeds import read_json_lines
 from medusakit.train.shards import Sample, group_of
@@ -71,7 +72,7 @@ def capture(
     given = list(read_answers(answers, tokenizer))
     manifest = DatasetManifest(backbone=backbone, seed=0, settings={"answers_sha256": sha256_file(answers)})
     meter = Meter("capture", len(given), on_progress, unit="answers")
-    with ShardWriter(out, manifest, shard_tokens=shard_tokens) as writer:
+    with ShardWriter(out, manifest, shard_tokens=shard_tokens) as writer, deferred_interrupt() as pressed:
         row, context = runtime.add_row(), list[int]()
         try:
             for done, answer in enumerate(given, start=1):
@@ -80,6 +81,8 @@ def capture(
                     context, sample = _states(runtime, row, context, answer, group)
                     writer.add(sample)
                 meter.report(done, f"{writer.num_tokens:,} tokens")
+                if pressed():
+                    raise KeyboardInterrupt
         finally:
             runtime.drop_row(row)
         writer.flush()

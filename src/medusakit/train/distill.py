@@ -66,8 +66,12 @@ def expectation(num_tokens: int, cut_share: float, skipped: int) -> str:
         verdict = "enough for useful drafters; three times as much is worth about 10 % more tokens a step"
     else:
         verdict = "enough for good drafters"
-    parts = [f"{num_tokens:,} tokens: {verdict}", f"{cut_share:.0%} of the answers reached the length limit"]
-    return "; ".join(parts + ([f"{skipped} prompts were too long"] if skipped else []))
+    parts = [f"{num_tokens:,} tokens: {verdict}"]
+    if cut_share:
+        parts.append(f"{cut_share:.0%} of the new answers reached the length limit")
+    if skipped:
+        parts.append(f"{skipped} prompts were too long")
+    return "; ".join(parts)
 
 
 def distill(
@@ -134,7 +138,7 @@ class _Run:
         self._meter.report(self._done, f"{self._writer.num_samples:,} answers, {self._tokens_per_s:.0f} tokens/s")
 
     def report(self, skipped: int) -> DistillReport:
-        tokens, cut = self._writer.num_tokens, self._cut / max(self._ended, 1)
+        tokens, cut = self._writer.num_tokens, self._cut / self._ended if self._ended else 0.0
         if tokens == 0:
             raise DatasetError("the model answered none of the seeds", hint="check the prompts: medusa train seeds")
         self._meter.finish(self._done, expectation(tokens, cut, skipped))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from medusakit.artifact.files import make_folder
+from medusakit.artifact.files import make_folder, write_atomic
 from medusakit.artifact.schema import DrafterConfig
 from medusakit.drafters.rows import TableRows, rms_normalised
 from medusakit.drafters.vocab import choose_draft_ids, coverage, draft_positions
@@ -192,9 +192,10 @@ class _Checkpoint:
         self._path, self._identity = path, identity
 
     def save(self, trainer: Trainer) -> None:
-        temporary = self._path.with_suffix(".tmp")
-        torch.save({"identity": self._identity, "trainer": trainer.state_dict()}, temporary)
-        os.replace(temporary, self._path)
+        """Raises RuntimeFailure on a full disk; the last checkpoint then stays."""
+        buffer = io.BytesIO()
+        torch.save({"identity": self._identity, "trainer": trainer.state_dict()}, buffer)
+        write_atomic(self._path, buffer.getvalue())
 
     def restore(self, trainer: Trainer) -> None:
         if not self._path.exists():

@@ -84,6 +84,9 @@ def recipe(tmp_path: Path, **heads: object) -> Recipe:
         "epochs": 1,
         "batch_rows": 64,
         "held_out": 0.3,
+        "averaging": 0.0,
+        "dropout": 0.0,
+        "warmup_steps": 2,
         **heads,
     }
     return Recipe(
