@@ -1,4 +1,4 @@
-"""Medusa for any machine: light heads draft several tokens, one pass verifies a tree of them, exactly the model's own output."""
+"""Medusa for any machine: light heads draft several tokens, one pass verifies a tree of them, output stays exact."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Decoder:
         positions  [n], of the new nodes; sees [n, n]: which new nodes each of them attends to
         """
         spec = self.spec
-        x = self._weights["embed"][token_ids] * self.dtype.type(spec.embed_scale)
+        x = self._weights["embed"][token_ids] * spec.embed_scale
         new: list[KeysValues] = []
         for layer in range(spec.num_layers):
             normed = self._norm(x, f"layers.{layer}.attn_norm")
@@ -75,7 +75,7 @@ class Decoder:
             open_ &= positions[:, None] - key_positions[None, :] < window
         group = spec.num_heads // spec.num_kv_heads
         scale = spec.head_dim**-0.5 if spec.attn_scale is None else spec.attn_scale
-        scores = np.einsum("qhd,khd->hqk", query, np.repeat(keys, group, axis=1)) * self.dtype.type(scale)
+        scores = np.einsum("qhd,khd->hqk", query, np.repeat(keys, group, axis=1)) * scale
         mixed = np.einsum("hqk,khd->qhd", _softmax(scores, open_), np.repeat(values, group, axis=1))
         return self._linear(mixed.reshape(len(x), -1), f"layers.{layer}.o"), (key, value)
 
@@ -95,8 +95,9 @@ class Decoder:
 
     def _norm(self, x: Array, name: str) -> Array:
         """RMS norm over the last axis."""
-        scale = np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.dtype.type(self.spec.norm_eps))
-        return x / scale * self._weights[name]
+        scale = np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.spec.norm_eps)
+        normed: Array = x / scale * self._weights[name]
+        return normed
 
     def _rotated(self, heads: Array, positions: IntArray, rope: RopeSpec) -> Array:
         """Rotary embedding of the first `rope.dim` dimensions of every head; halves, not interleaved pairs."""

@@ -50,10 +50,12 @@ def random_source(
 
     def matrix(rows: int, columns: int, scale: float = 1.5) -> FloatArray:
         values: FloatArray = rng.standard_normal((rows, columns)).astype(np.float32)
-        return values * np.float32(scale / math.sqrt(columns))
+        values *= np.float32(scale / math.sqrt(columns))
+        return values
 
     def norm() -> FloatArray:
-        return 1 + matrix(1, hidden_size, 0.1 * math.sqrt(hidden_size))[0]
+        ones: FloatArray = 1 + matrix(1, hidden_size, 0.1 * math.sqrt(hidden_size))[0]
+        return ones
 
     arrays = {"embed": matrix(vocab_size, hidden_size, 4.0), "final_norm": norm()}
     arrays["lm_head"] = matrix(vocab_size, hidden_size, sharpness)

@@ -133,7 +133,10 @@ def test_dense_trees():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "message"), [("3", "no dense tree"), ("0x3", "has no nodes"), ("9x9", "drafts"), ("999x999", "drafts")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("3", "no dense tree"), ("0x3", "has no nodes"), ("9x9", "drafts"), ("999x999", "drafts")],
+)
 def test_dense_trees_that_cannot_be_meant(text, message):
     with pytest.raises(UsageError, match=message) as caught:
         parse_dense(text)
