@@ -48,5 +48,20 @@ def check_tensors(
                 f"{artifact.path}: tensor {name} has shape {list(tensors[name].shape)}, "
                 f"the manifest asks for {list(shape)}"
             )
+    _check_draft_ids(artifact, tensors.get("draft_ids"))
     if extra := sorted(tensors.keys() - expected.keys()):
         raise ArtifactError(f"{artifact.path}: unexpected tensor {extra[0]} in the drafter's file")
+
+
+def _check_draft_ids(artifact: Artifact, ids: NDArray[np.generic] | None) -> None:
+    """Token ids of the backbone in rising order, as drafters/vocab.py chooses them."""
+    if ids is None:
+        return
+    vocab_size = artifact.manifest.backbone.vocab_size
+    listed = ids.tolist() if np.issubdtype(ids.dtype, np.integer) else [-1]
+    if min(listed) < 0 or max(listed) >= vocab_size or sorted(set(listed)) != listed:
+        raise ArtifactError(
+            f"{artifact.path}: draft_ids ({ids.dtype}) must be token ids from 0 to {vocab_size - 1} in rising order, "
+            f"got values from {ids.min()} to {ids.max()}",
+            hint="copy or train the heads again",
+        )

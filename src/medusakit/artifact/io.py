@@ -31,6 +31,7 @@ from medusakit.tree.topology import Topology
 __all__ = ["Artifact", "check_fits", "check_tensors", "load_artifact", "save_artifact"]
 
 MANIFEST, TENSORS, TREE, CARD = "medusa.json", "drafter.safetensors", "tree.json", "README.md"
+_MAX_RANK = 1024  # of drafters with the full vocabulary: no measured tree comes near it
 Array = NDArray[np.generic]
 Model = TypeVar("Model", bound=BaseModel)
 _SCHEMAS = (ArtifactManifest, Backbone, DrafterConfig, Provenance, CalibratedTree, TreeNode)
@@ -69,7 +70,7 @@ def load_artifact(path: str | Path) -> Artifact:
     manifest = _parse(ArtifactManifest, folder / MANIFEST)
     _check_files(folder, manifest)
     tree = _parse(CalibratedTree, folder / TREE)
-    check_tree(tree, manifest.drafter.depth, where=str(folder / TREE))
+    check_tree(tree, manifest.drafter, where=str(folder / TREE))
     return Artifact(folder, manifest, tree)
 
 
@@ -92,7 +93,7 @@ def save_artifact(
         raise ArtifactError(
             f"{folder} exists and is not a heads folder, so it will not be replaced", hint="give another --out"
         )
-    check_tree(tree, drafter.depth, where="the calibrated tree")
+    check_tree(tree, drafter, where="the calibrated tree")
     stored = {name: _as_stored(name, value) for name, value in tensors.items()}
     with atomic_folder(folder) as temporary:
         (temporary / TENSORS).write_bytes(save(stored))
@@ -104,16 +105,22 @@ def save_artifact(
     return Artifact(folder, manifest, tree)
 
 
-def check_tree(tree: CalibratedTree, depth: int, *, where: str) -> None:
-    """Every prefix must be a tree, and none of it deeper than the drafter. Raises ArtifactError."""
+def check_tree(tree: CalibratedTree, drafter: DrafterConfig, *, where: str) -> None:
+    """Every prefix must be a tree, and none of it deeper or wider than the drafter. Raises ArtifactError."""
+    hint = "medusa train tree, which measures and writes it again"
     try:
         topology = Topology.from_rank_paths(node.path for node in tree.nodes)
     except ValueError as cause:
-        raise ArtifactError(f"{where} is not a tree: {cause}", hint="medusa tree search --heads HEADS") from cause
-    if topology.max_depth > depth:
+        raise ArtifactError(f"{where} is not a tree: {cause}", hint=hint) from cause
+    if topology.max_depth > drafter.depth:
         raise ArtifactError(
-            f"{where} is {topology.max_depth} deep, but the drafter has {depth} heads",
-            hint="medusa tree search --heads HEADS",
+            f"{where} is {topology.max_depth} deep, but the drafter has {drafter.depth} heads", hint=hint
+        )
+    ranks = [rank for node in tree.nodes for rank in node.path]
+    width = drafter.draft_vocab_size or _MAX_RANK
+    if ranks and not (min(ranks) >= 0 and max(ranks) < width):
+        raise ArtifactError(
+            f"{where} has ranks from {min(ranks)} to {max(ranks)}, expected 0 to {width - 1}", hint=hint
         )
 
 

@@ -21,7 +21,7 @@ def read_rope(config: Config, rope: Config, head_dim: int, context: int, path: P
     `context` is max_position_embeddings. UnsupportedModelError for other scalings (dynamic NTK, ...).
     """
     where = path / "config.json"
-    theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10_000.0)
+    theta = _number({"rope_theta": rope.get("rope_theta") or config.get("rope_theta") or 10_000.0}, "rope_theta", where)
     dim = _rotated(config, rope, head_dim, where)
     kind = rope.get("rope_type", rope.get("type")) or "default"
     if config.get("model_type") == "phi3" and kind in ("su", "yarn"):  # names that early Phi-3 configs gave longrope
@@ -29,9 +29,8 @@ def read_rope(config: Config, rope: Config, head_dim: int, context: int, path: P
     if kind == "default":
         return RopeSpec(theta, dim)
     # a top-level value goes first: Phi-3 keeps the trained length there, beside a longer maximum
-    original = int(
-        config.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings") or context
-    )
+    key = "original_max_position_embeddings"
+    original = int(_number({key: config.get(key) or rope.get(key) or context}, key, where))
     if kind == "linear":
         return RopeSpec(theta, dim, "linear", _number(rope, "factor", where))
     if kind == "llama3":
@@ -44,10 +43,17 @@ def read_rope(config: Config, rope: Config, head_dim: int, context: int, path: P
     refuse_feature(where, "rope_type", repr(kind), _KINDS)
 
 
+def rope_table(value: object, path: Path) -> Config:
+    """Rotary settings as a config holds them; none are an empty table."""
+    if not isinstance(value or {}, Mapping):
+        raise ModelError(f"{path}/config.json: the rotary settings are {value!r}, expected a table")
+    return value if isinstance(value, Mapping) else {}
+
+
 def _rotated(config: Config, rope: Config, head_dim: int, where: Path) -> int:
     """Rotated dimensions of a head. Only phi3's code rotates a part of it."""
     part = rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
-    part = 1.0 if part is None else float(part)
+    part = 1.0 if part is None else _number({"partial_rotary_factor": part}, "partial_rotary_factor", where)
     dim = int(head_dim * part)
     if part != 1.0 and config.get("model_type") != "phi3":
         refuse_feature(where, "partial_rotary_factor", part, "1.0 outside phi3")
@@ -58,7 +64,7 @@ def _rotated(config: Config, rope: Config, head_dim: int, where: Path) -> int:
 
 def _number(rope: Config, key: str, where: Path) -> float:
     value = rope.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise ModelError(f"{where}: the rotary setting {key} is {value!r}, expected a positive number")
     return float(value)
 
@@ -103,7 +109,7 @@ def _longrope(rope: Config, theta: float, dim: int, original: int, context: int,
 
 def _factors(rope: Config, key: str, size: int, where: Path) -> tuple[float, ...]:
     values = rope.get(key)
-    if not isinstance(values, list) or len(values) != size:
+    if not isinstance(values, list) or len(values) != size or not all(type(value) in (int, float) for value in values):
         found = f"{len(values)} values" if isinstance(values, list) else repr(values)
         raise ModelError(f"{where}: {key} has {found}, expected {size} numbers")
     return tuple(float(value) for value in values)

@@ -6,6 +6,7 @@ Defaults are those of each family's configuration class: they count where an old
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from medusakit.errors import ModelError
 from medusakit.models.features import refuse_family, refuse_feature
-from medusakit.models.hf_rope import read_rope
+from medusakit.models.hf_rope import read_rope, rope_table
 from medusakit.models.spec import ModelSpec, RopeSpec
 
 Config = Mapping[str, Any]
@@ -38,6 +39,7 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "is_encoder_decoder": (None, False),
     "add_cross_attention": (None, False),
 }
+_MAX_LAYERS = 10_000
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 
 
@@ -79,8 +81,9 @@ def text_config(config: Config, path: Path) -> tuple[Config, bool]:
     """(the language model's own config, whether it sits inside a vision model as `text_config`)"""
     if config.get("model_type") == "gemma3" and isinstance(config.get("text_config"), dict):
         return {"tie_word_embeddings": True, **config["text_config"], "model_type": "gemma3_text"}, True
-    if config.get("model_type") not in _MODEL_TYPES:
-        refuse_family(path, str(config.get("model_type")))
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in _MODEL_TYPES:
+        refuse_family(path, str(kind))
     return config, False
 
 
@@ -93,6 +96,8 @@ def spec_from_config(config: Config, path: Path) -> ModelSpec:
     hidden = _count(config, "hidden_size", path)
     head_dim = _count(config, "head_dim", path, defaults.head_dim or max(1, hidden // heads))
     layers = _count(config, "num_hidden_layers", path)
+    if layers > _MAX_LAYERS:  # lists of layers would fill the memory before the missing tensors are told
+        raise ModelError(f"{path}/config.json: num_hidden_layers is {layers}, expected at most {_MAX_LAYERS}")
     context = _count(config, "max_position_embeddings", path, defaults.context)
     rope, rope_local = _ropes(config, family, head_dim, context, path)
     return ModelSpec(
@@ -105,7 +110,7 @@ def spec_from_config(config: Config, path: Path) -> ModelSpec:
         num_kv_heads=_count(config, "num_key_value_heads", path, defaults.kv_heads or heads),
         head_dim=head_dim,
         ffn_size=_count(config, "intermediate_size", path),
-        norm_eps=float(config.get("rms_norm_eps", defaults.norm_eps)),
+        norm_eps=_positive(config, "rms_norm_eps", path, defaults.norm_eps),
         context_length=context,
         rope=rope,
         windows=_windows(config, family, layers, path),
@@ -116,8 +121,8 @@ def spec_from_config(config: Config, path: Path) -> ModelSpec:
         sandwich_norms=family == "gemma3",
         activation="gelu_tanh" if family == "gemma3" else "silu",
         embed_scale=hidden**0.5 if family == "gemma3" else 1.0,
-        attn_scale=float(config.get("query_pre_attn_scalar", 256)) ** -0.5 if family == "gemma3" else None,
-        final_softcap=config.get("final_logit_softcapping") if family == "gemma3" else None,
+        attn_scale=_positive(config, "query_pre_attn_scalar", path, 256) ** -0.5 if family == "gemma3" else None,
+        final_softcap=_softcap(config, path) if family == "gemma3" else None,
     )
 
 
@@ -130,6 +135,18 @@ def _count(config: Config, key: str, path: Path, default: int | None = None) -> 
     return value
 
 
+def _positive(config: Config, key: str, path: Path, default: float) -> float:
+    value = config.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ModelError(f"{path}/config.json: {key} is {value!r}, expected a positive number")
+    return float(value)
+
+
+def _softcap(config: Config, path: Path) -> float | None:
+    key = "final_logit_softcapping"
+    return _positive(config, key, path, 0.0) if config.get(key) else None
+
+
 def _check_features(config: Config, path: Path) -> None:
     where = path / "config.json"
     for key, allowed in _NEUTRAL.items():
@@ -138,7 +155,7 @@ def _check_features(config: Config, path: Path) -> None:
     family = _MODEL_TYPES[config["model_type"]]
     expected = _DEFAULTS[family].activation
     activation = config.get("hidden_activation" if family == "gemma3" else "hidden_act") or expected
-    if _ACTIVATIONS.get(activation) != _ACTIVATIONS[expected]:
+    if _ACTIVATIONS.get(str(activation)) != _ACTIVATIONS[expected]:
         refuse_feature(where, "hidden_act", activation, expected)
 
 
@@ -158,7 +175,8 @@ def _sliding_layers(config: Config, family: str, layers: int, path: Path) -> lis
         return [True] * layers
     kinds = config.get("layer_types")
     if kinds is not None:
-        if len(kinds) != layers or not set(kinds) <= {"sliding_attention", "full_attention"}:
+        known = ("sliding_attention", "full_attention")
+        if not isinstance(kinds, list) or len(kinds) != layers or any(kind not in known for kind in kinds):
             refuse_feature(path / "config.json", "layer_types", kinds, f"{layers} of sliding_attention, full_attention")
         return [kind == "sliding_attention" for kind in kinds]
     if family == "gemma3":
@@ -170,11 +188,11 @@ def _sliding_layers(config: Config, family: str, layers: int, path: Path) -> lis
 
 def _ropes(config: Config, family: str, head_dim: int, context: int, path: Path) -> tuple[RopeSpec, RopeSpec | None]:
     """(rope of full layers, rope of layers with a window or None where they share it)"""
-    given = config.get("rope_parameters") or {}
+    given, scaling = (rope_table(config.get(key), path) for key in ("rope_parameters", "rope_scaling"))
     if family != "gemma3":
-        return read_rope(config, given or config.get("rope_scaling") or {}, head_dim, context, path), None
-    wide = dict(given.get("full_attention") or {}) | dict(config.get("rope_scaling") or {})
+        return read_rope(config, given or scaling, head_dim, context, path), None
+    wide = dict(rope_table(given.get("full_attention"), path)) | dict(scaling)
     wide.setdefault("rope_theta", config.get("rope_theta", 1_000_000.0))
-    near = dict(given.get("sliding_attention") or {})
+    near = dict(rope_table(given.get("sliding_attention"), path))
     near.setdefault("rope_theta", config.get("rope_local_base_freq", 10_000.0))
     return read_rope({}, wide, head_dim, context, path), read_rope({}, near, head_dim, context, path)

@@ -142,6 +142,14 @@ def test_a_tree_deeper_than_the_heads_or_no_tree_at_all_is_refused(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("rank", [-1, 10**7])
+def test_a_rank_that_no_drafter_has_is_refused(rank: int, tmp_path: Path) -> None:
+    tree = CalibratedTree(nodes=(TreeNode(path=(rank,), acceptance=0.1),), num_positions=1)
+    with pytest.raises(ArtifactError, match=rf"ranks from {rank} to {rank}, expected 0 to"):
+        save(tmp_path / "heads", tree=tree)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e6])
 def test_values_that_float16_cannot_hold_leave_nothing_behind(tmp_path: Path, bad: float) -> None:
     with pytest.raises(ArtifactError, match="tensor w"):
@@ -211,3 +219,11 @@ def test_missing_extra_and_misshapen_tensors(tmp_path: Path) -> None:
         check_tensors(artifact, tensors, {"w": (2, 8)})
     with pytest.raises(ArtifactError, match=r"shape \[2, 8\]"):
         check_tensors(artifact, tensors, {"w": (8, 2), "ids": (4,)})
+
+
+@pytest.mark.parametrize("ids", [[0, 10**6], [-1, 0], [3, 3], [5, 2], [0.0, 1.0]])
+def test_a_draft_vocabulary_holds_token_ids_in_rising_order(ids: list[float], tmp_path: Path) -> None:
+    artifact = save(tmp_path / "heads")
+    with pytest.raises(ArtifactError, match="must be token ids from 0 to"):
+        check_tensors(artifact, {"draft_ids": np.array(ids)}, {"draft_ids": (2,)})
+    check_tensors(artifact, {"draft_ids": np.array([0, 2])}, {"draft_ids": (2,)})

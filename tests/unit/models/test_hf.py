@@ -211,6 +211,42 @@ def test_bad_numbers_are_named(key: str, value: Any, tmp_path: Path) -> None:
         HfSource(write(tmp_path / "m", config("llama") | {key: value}, {}))
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("num_hidden_layers", 10**12, "num_hidden_layers is 1000000000000, expected at most"),
+        ("rms_norm_eps", "x", "rms_norm_eps is 'x', expected a positive number"),
+        ("rms_norm_eps", None, "rms_norm_eps is None"),
+        ("rms_norm_eps", float("nan"), "rms_norm_eps is nan"),
+        ("rms_norm_eps", 0, "rms_norm_eps is 0"),
+        ("model_type", [], r"the family '\[\]'; supported: llama"),
+        ("hidden_act", [5], r"hidden_act is \[5\]"),
+        ("rope_theta", "x", "rope_theta is 'x', expected a positive number"),
+        ("rope_theta", float("nan"), "rope_theta is nan"),
+        ("rope_scaling", "x", "the rotary settings are 'x', expected a table"),
+        ("rope_parameters", [1], r"the rotary settings are \[1\], expected a table"),
+        ("partial_rotary_factor", "x", "partial_rotary_factor is 'x', expected a positive number"),
+    ],
+)
+def test_values_that_no_model_has_are_refused(key: str, value: Any, message: str, tmp_path: Path) -> None:
+    folder = write_hf(tmp_path / "m", "llama")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {key: value}))
+    with pytest.raises(ModelError, match=message):
+        HfSource(folder)
+
+
+@pytest.mark.parametrize(("key", "value"), [("layer_types", 5), ("layer_types", [[]]), ("query_pre_attn_scalar", "x"),
+                                            ("final_logit_softcapping", "x"), ("rope_parameters", 5),
+                                            ("rope_parameters", {"full_attention": 5})])  # fmt: skip
+def test_values_that_no_gemma3_has_are_refused(key: str, value: Any, tmp_path: Path) -> None:
+    folder = write_hf(tmp_path / "m", "gemma3")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {key: value}))
+    with pytest.raises(ModelError):
+        HfSource(folder)
+
+
 def test_broken_folders(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"cannot read .*config\.json"):
         HfSource(tmp_path)
