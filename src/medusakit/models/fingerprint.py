@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from medusakit.models.home import home
 _CHUNK = 1 << 20
 _MEMORY = "fingerprints.json"
 _MAX_REMEMBERED = 256
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def sha256_file(path: Path, on_bytes: Callable[[int], None] | None = None) -> str:
@@ -59,7 +61,8 @@ def _load(path: Path) -> dict[str, str]:
         data = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return data if isinstance(data, dict) else {}
+    entries = data.items() if isinstance(data, dict) else ()
+    return {key: value for key, value in entries if isinstance(value, str) and _DIGEST.fullmatch(value)}
 
 
 def _save(path: Path, memory: dict[str, str]) -> None:

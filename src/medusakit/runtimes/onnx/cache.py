@@ -1,4 +1,7 @@
-"""Built graphs on disk, one folder a model and weight format."""
+"""Built graphs on disk, one folder a model and weight format. A folder is there whole or not at all.
+
+Its info file holds the sizes of the others, so that a graph that was cut short since is built again, not run.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from medusakit.errors import CacheError
+from medusakit.models.home import sweep
 from medusakit.models.spec import WeightSource
 
-_INFO_FILE = "info.json"
+_INFO_FILE, _GRAPH_FILE = "info.json", "model.onnx"
+_SCRATCH = ".building-"
 BUILDER_VERSION = 3  # part of every cache key: raise it when the graph of the same weights changes
 
 
@@ -28,10 +33,7 @@ def cached_graph(source: WeightSource, weights: str, cache_dir: Path | None) -> 
     """The graph, built now if the cache has none. Raises CacheError where the cache cannot be written."""
     root = cache_dir or _default_root()
     folder = root / f"{source.fingerprint[:24]}-{weights}-v{BUILDER_VERSION}"
-    if not (folder / "model.onnx").exists():
-        _build(source, weights, root, folder)
-    info = json.loads((folder / _INFO_FILE).read_text())
-    return CachedGraph(folder / "model.onnx", tuple(info["requantised"]))
+    return _read(folder) or _build(source, weights, root, folder)
 
 
 def _default_root() -> Path:
@@ -40,13 +42,29 @@ def _default_root() -> Path:
     return home() / "graphs"
 
 
-def _build(source: WeightSource, weights: str, root: Path, folder: Path) -> None:
+def _read(folder: Path) -> CachedGraph | None:
+    """The graph of a whole folder; None where a file is missing, damaged or not as long as it was."""
+    try:
+        info = json.loads((folder / _INFO_FILE).read_text())
+        if info["bytes"] == _sizes(folder):
+            return CachedGraph(folder / _GRAPH_FILE, tuple(info["requantised"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return None
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_size for file in sorted(folder.iterdir()) if file.name != _INFO_FILE}
+
+
+def _build(source: WeightSource, weights: str, root: Path, folder: Path) -> CachedGraph:
     from medusakit.runtimes.onnx.decoder import build_decoder  # late: the onnx package is only needed to build
     from medusakit.runtimes.onnx.graph import GraphWriter
 
     try:
         root.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=root))
+        sweep(root, _SCRATCH)
+        scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=root))
     except OSError as error:
         raise CacheError(
             f"cannot write the graph cache {root}: {error.strerror}",
@@ -55,13 +73,26 @@ def _build(source: WeightSource, weights: str, root: Path, folder: Path) -> None
     try:
         with GraphWriter(scratch) as graph:
             requantised = build_decoder(source, weights, graph)
-        (scratch / _INFO_FILE).write_text(json.dumps({"weights": weights, "requantised": requantised}))
+        info = {"weights": weights, "requantised": requantised, "bytes": _sizes(scratch)}
+        (scratch / _INFO_FILE).write_text(json.dumps(info))
+        if folder.exists() and _read(folder) is None:
+            _discard(folder)
         os.replace(scratch, folder)
     except OSError as error:
-        if not (folder / "model.onnx").exists():  # otherwise another process was faster, with the same graph
+        if _read(folder) is None:  # otherwise another process was faster, with the same graph
             raise CacheError(
                 f"cannot write the graph cache {root}: {error.strerror}",
                 hint="free some disk space, or MEDUSA_HOME=/another/folder medusa ...",
             ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    return CachedGraph(folder / _GRAPH_FILE, tuple(requantised))
+
+
+def _discard(damaged: Path) -> None:
+    """Out of the way in one step: another process may be about to do the same."""
+    aside = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=damaged.parent))
+    try:
+        os.replace(damaged, aside / "damaged")
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

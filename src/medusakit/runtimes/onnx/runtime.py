@@ -210,10 +210,10 @@ def load_onnx(
         raise UsageError(
             f"weights {weights!r} are not a format of the CPU runtime", hint=f"one of: auto, {', '.join(WEIGHTS)}"
         )
+    limit = _context_limit(source.spec, max_context)  # before the graph, which may take long to build
     graph = cached_graph(source, chosen, cache_dir)
     session = make_session(graph.path, threads=threads)
     exact = "bitwise-ties" if chosen == "f32" else "numerical-ties"
-    limit = _context_limit(source.spec, max_context)
     return OnnxRuntime(
         session, source.spec, Capabilities(chosen, exact, max_rows, limit), requantised=graph.requantised
     )
@@ -226,6 +226,9 @@ def _context_limit(spec: ModelSpec, asked: int | None) -> int:
     does not, and short prompts run as they were trained. Ask for more to get more.
     """
     if asked is not None and not 0 < asked <= spec.context_length:
-        raise UsageError(f"max_context {asked} is outside 1 to {spec.context_length}, the model's own limit")
+        raise UsageError(
+            f"max_context {asked} is outside 1 to {spec.context_length}, the model's own limit",
+            hint=f"--max-context {spec.context_length}",
+        )
     default = spec.rope.original_context if spec.rope.scaling == "longrope" else spec.context_length
     return asked or default

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -84,3 +86,28 @@ def test_another_process_may_be_faster(tmp_path, source, monkeypatch):
 def test_info_is_readable_json(tmp_path, source):
     folder = cached_graph(source, "int8", tmp_path).path.parent
     assert json.loads((folder / "info.json").read_text())["weights"] == "int8"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("info.json", b"{"), ("info.json", b"[]"), ("info.json", None), ("model.onnx", b""), ("model.onnx", None),
+     ("weights.bin", b"short"), ("weights.bin", None)],
+)  # fmt: skip
+def test_a_damaged_graph_is_built_again(tmp_path, source, name, content):
+    whole = cached_graph(source, "int8", tmp_path)
+    file = whole.path.parent / name
+    before = {path.name: path.read_bytes() for path in whole.path.parent.iterdir()}
+    file.unlink() if content is None else file.write_bytes(content)
+    assert cached_graph(source, "int8", tmp_path) == whole
+    assert {path.name: path.read_bytes() for path in whole.path.parent.iterdir()} == before
+    assert list(tmp_path.iterdir()) == [whole.path.parent]
+
+
+def test_what_a_killed_build_left_is_removed_and_what_a_running_one_writes_is_not(tmp_path, source):
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    dead, running = tmp_path / f".building-{process.pid}-a", tmp_path / f".building-{os.getpid()}-b"
+    for folder in (dead, running):
+        folder.mkdir()
+    cached_graph(source, "f32", tmp_path)
+    assert not dead.exists() and running.exists()
