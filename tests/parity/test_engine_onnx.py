@@ -7,7 +7,8 @@ tokens are nearly tied in what the rule compares.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ import pytest
 
 from bench_fakes import make_llm
 from engine_fakes import LetterTokenizer, Prophet, answer
-from medusakit.bench.equality import Difference, judge_difference
+from medusakit.bench.equality import TOLERANCE, Difference, judge_difference
+from medusakit.bench.workloads import load_suite
 from medusakit.engine.controller import PlainController, StaticController, make_plan
 from medusakit.engine.engine import Engine
 from medusakit.llm import LLM
@@ -124,3 +126,67 @@ def test_rows_that_join_and_leave_with_ragged_trees(folder: Path, weights: str) 
     for job, (prompt, params) in enumerate(jobs):
         difference = judged(runtime, prompt, alone[job].token_ids, results[job].token_ids, params)
         assert difference is None or difference.tied, f"job {job}: {difference}"
+
+
+QUESTIONS = [question.turns[0] for question in load_suite("mt-bench", limit=4)]
+REAL_REQUESTS = {
+    "greedy": SamplingParams(max_tokens=48, seed=5),
+    "sampled": SamplingParams(max_tokens=48, temperature=0.8, seed=5),
+}
+BUDGET = 16
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def smollm2(request: pytest.FixtureRequest) -> Iterator[LLM]:
+    """The embedded model with its heads (MEDUSA_HEADS: others) and a tree that is verified whether it pays or not."""
+    heads = os.environ.get("MEDUSA_HEADS", "auto")
+    llm = LLM.load("smollm2", heads=heads, weights=request.param, budget=BUDGET, max_rows=2)
+    assert llm.parts.drafter is not None, "no heads fit the embedded model"
+    yield llm
+    llm.close()
+
+
+def assert_same_answers(llm: LLM, ids: Sequence[int], params: SamplingParams) -> None:
+    """Plain first; the tree starts from plain's KV of the prompt, as a chat's next turn does."""
+    plain = Engine(llm.runtime, llm.tokenizer, PlainController())
+    first = plain.start(ids, params)
+    for _ in plain.run(first):
+        pass
+    expected = first.result()
+    session = llm.engine.start(ids, params, plain.keep(first))
+    for _ in llm.engine.run(session):
+        pass
+    found = session.result()
+    llm.engine.finish(session)
+    assert found.stats.num_reused_tokens == len(ids) - 1
+    assert found.stats.num_steps < expected.stats.num_steps, "nothing was accepted, so nothing was tested"
+    difference = judge_difference(llm, "here", ids, expected.token_ids, found.token_ids, params)
+    assert difference is None or difference.gap <= tolerance(llm, difference), str(difference)
+
+
+def tolerance(llm: LLM, difference: Difference) -> float:
+    """Activations in 8 bits move logits in proportion to their spread, which is 3 here; 0.15 is for a spread of 1."""
+    exact = llm.runtime.capabilities.exact
+    return TOLERANCE[exact] * (1.0 if exact == "bitwise-ties" else difference.spread)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("request_name", REAL_REQUESTS)
+def test_the_embedded_model_with_its_heads(smollm2: LLM, request_name: str) -> None:
+    for question in QUESTIONS:
+        assert_same_answers(smollm2, smollm2.encode(question), REAL_REQUESTS[request_name])
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    "length", [1024, pytest.param(4096, marks=pytest.mark.slow), pytest.param(8192, marks=pytest.mark.slow)]
+)
+def test_long_contexts(smollm2: LLM, length: int) -> None:
+    """A prompt of articles and a question about them, so long that the answer ends at `length`."""
+    articles = [text for question in load_suite("spec-bench") for text in question.turns if len(text) > 2000]
+    ids = smollm2.encode("\n\n".join([*articles[:12], "Summarise the first article."]))
+    params = REAL_REQUESTS["greedy"]
+    room = length - params.max_tokens
+    assert len(ids) > room
+    ids = [*ids[: room // 2], *ids[len(ids) - (room - room // 2) :]]  # the end holds the question and the answer's role
+    assert_same_answers(smollm2, ids, params)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +14,13 @@ from medusakit.bench.equality import Difference, equality_summary, first_differe
 from medusakit.runtimes.base import Capabilities
 from medusakit.runtimes.reference import ArrayScores
 from medusakit.settings import SamplingParams
+from medusakit.tree.topology import Tree
 
 GREEDY = SamplingParams(seed=0)
 SAMPLED = SamplingParams(seed=3, temperature=1.0)
 LOGITS = np.full(23, -5.0, np.float32)
 LOGITS[[4, 5, 6]] = 2.0, 1.9995, 1.9
+CALL = ArrayScores(LOGITS[None], np.zeros((1, 1), np.float32))
 
 
 class OneCall(ScriptedRuntime):
@@ -30,13 +33,18 @@ class OneCall(ScriptedRuntime):
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities, exact=self.exact)
 
-    def prefill(self, row: int, ids: object) -> ArrayScores:
-        self.asked = tuple(ids)  # type: ignore[arg-type]
-        return ArrayScores(LOGITS[None], np.zeros((1, 1), np.float32))
+    def prefill(self, row: int, ids: Sequence[int]) -> ArrayScores:
+        self.asked = tuple(ids)
+        return CALL
+
+    def forward(self, trees: Sequence[tuple[int, Tree]]) -> list[ArrayScores]:
+        self.asked += tuple(trees[0][1].tokens.tolist())
+        super().forward(trees)
+        return [CALL]
 
 
 def runtime(exact: str) -> OneCall:
-    made = OneCall(Script.of("abc", 23))
+    made = OneCall(Script((0, 1, 2), 23))
     made.exact = exact
     return made
 
@@ -71,9 +79,10 @@ def test_quantised_activations_tie_within_fifteen_hundredths() -> None:
     close, far = judge([4], [6], "numerical-ties"), judge([4], [0], "numerical-ties")
     assert close is not None and close.tied
     assert far is not None and not far.tied and far.gap == pytest.approx(7.0)
+    assert far.spread == pytest.approx(float(LOGITS.std()))
 
 
-def test_the_call_is_judged_after_the_common_prefix_on_a_row_that_is_given_back() -> None:
+def test_the_common_part_is_decoded_again_on_a_row_that_is_given_back() -> None:
     said = runtime("bitwise-ties")
     judge_difference(make_llm(said), "here", [1, 2], [7, 4, 1], [7, 5, 1], GREEDY)
     assert said.asked == (1, 2, 7)
@@ -93,8 +102,8 @@ def test_an_answer_that_ends_early_is_never_a_tie() -> None:
 
 
 def test_summary_counts_every_turn_once() -> None:
-    tie = Difference("a", 3, 1, 2, 1e-4, True)
-    found = equality_summary([None, tie, Difference("b", 0, 1, 2, 4.0, False), None])
+    tie = Difference("a", 3, 1, 2, 1e-4, 3.0, True)
+    found = equality_summary([None, tie, Difference("b", 0, 1, 2, 4.0, 3.0, False), None])
     assert {key: found[key] for key in ("turns", "equal", "tied", "different")} == {
         "turns": 4, "equal": 2, "tied": 1, "different": 1,
     }  # fmt: skip
