@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from medusakit.artifact.files import make_folder, sha256_file, write_atomic
+from medusakit.artifact.files import disk_error, make_folder, sha256_file, write_atomic
 from medusakit.artifact.schema import Backbone
 from medusakit.errors import DatasetError
 from medusakit.train.shards import Sample, Shard, shard_bytes
@@ -205,7 +205,10 @@ def check_dataset(folder: Path) -> DatasetManifest:
 
 def _lock(folder: Path) -> int:
     """Held until the process ends, so that a kill leaves nothing locked."""
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as cause:
+        raise disk_error(folder, cause) from cause
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as cause:

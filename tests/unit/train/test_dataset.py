@@ -240,7 +240,13 @@ def test_split_keeps_conversations_together_and_does_not_move_when_data_is_added
     assert set(data.split(0.1, seed=1)[1]) != set(held)
 
 
-def test_memory_of_an_unreadable_folder_is_an_error_with_its_name(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "set/.lock").mkdir(parents=True)
+    with pytest.raises(RuntimeFailure, match="cannot write .*set"):
+        ShardWriter(tmp_path / "set", manifest())
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RuntimeFailure, match="cannot write"):
         ShardWriter(tmp_path / "file" / "set", manifest())
