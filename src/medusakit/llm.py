@@ -83,6 +83,7 @@ class LLM:
         threads: int | None = None,
         max_context: int | None = None,
         max_rows: int = 1,
+        offline: bool = False,
     ) -> LLM:
         """Load a model and the heads that fit it.
 
@@ -92,6 +93,7 @@ class LLM:
         drafter  which packaged family, where several fit (default: the one that measured best)
         tree     "auto" (calibrated), or a dense tree as DxB, e.g. "2x3"
         budget   rows of a verify pass, root included; None takes it from measured T(n) and the calibrated tree
+        offline  never ask the network for a hub id
         Raises ModelError, ArtifactError, RuntimeFailure; each says what would work.
         """
         return cls(
@@ -105,6 +107,7 @@ class LLM:
                 threads=threads,
                 max_context=max_context,
                 max_rows=max_rows,
+                offline=offline,
             )
         )
 
@@ -136,9 +139,7 @@ class LLM:
         """Start a generation. The first event is decided when this returns (prefill is done)."""
         return self.stream_ids(self.encode(prompt, raw=raw), params, speculation=speculation)
 
-    def stream_ids(
-        self, ids: Sequence[int], params: SamplingParams = GREEDY, *, speculation: bool = True
-    ) -> Stream:
+    def stream_ids(self, ids: Sequence[int], params: SamplingParams = GREEDY, *, speculation: bool = True) -> Stream:
         """Like `stream`, from token ids."""
         engine = self.engine if speculation else self._plain
         return Stream(engine, engine.start(ids, params))

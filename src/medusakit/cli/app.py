@@ -69,6 +69,7 @@ class App:
                 budget=config.budget,
                 threads=config.threads,
                 max_context=config.max_context,
+                offline=config.offline,
             )
         if config.speculation:
             self.ui.advise(*plain_reason(config, llm))

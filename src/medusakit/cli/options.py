@@ -11,7 +11,7 @@ import click
 from medusakit.cli.group import FLAGS_KEY, Decorated
 from medusakit.config import KEYS, Key
 
-MODEL = ("model", "heads", "weights", "drafter", "threads", "max_context")
+MODEL = ("model", "heads", "weights", "drafter", "threads", "max_context", "offline")
 SAMPLING = (
     "max_tokens",
     "temperature",

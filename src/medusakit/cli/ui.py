@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from medusakit.artifact.files import write_atomic
 from medusakit.errors import CacheError
 
 if TYPE_CHECKING:
@@ -134,11 +136,33 @@ def write_json(ui: Ui, json_file: str, document: Mapping[str, Any] | Sequence[An
     if json_file == "-":
         sys.stdout.write(text)
         return
-    try:
-        Path(json_file).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CacheError(f"cannot write {json_file}: {error.strerror}", hint="--json -   writes to stdout") from None
+    check_json_file(json_file)
+    path = Path(json_file)
+    if path.exists() and not path.is_file():  # /dev/stdout, a pipe: nothing to put in its place
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise _unwritable(json_file, str(error.strerror)) from None
+    else:
+        write_atomic(path.resolve(), text.encode())
     ui.note(f"wrote {json_file}")
+
+
+def check_json_file(json_file: str) -> None:
+    """Before the work is done that the file is for. Raises CacheError for a place that cannot be written."""
+    path = Path(json_file)
+    if json_file == "-":
+        return
+    if not json_file.strip() or path.is_dir():
+        raise _unwritable(json_file, "it is a folder, expected a file")
+    if not path.parent.is_dir():
+        raise _unwritable(json_file, f"there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise _unwritable(json_file, "no permission")
+
+
+def _unwritable(json_file: str, reason: str) -> CacheError:
+    return CacheError(f"cannot write {json_file}: {reason}", hint="--json -   writes to stdout")
 
 
 def _finite(value: Any) -> Any:

@@ -18,7 +18,7 @@ AUDITED_BUDGET = 16
 
 
 @click.command(cls=Command)
-@settings("model", "heads", "drafter", "threads", "budget", "tree", "seed")
+@settings("model", "heads", "drafter", "threads", "budget", "tree", "seed", "offline")
 @click.option("--formats", default="f32,int8,int4", metavar="LIST", help="Weight formats. [f32,int8,int4]")
 @click.option("--suite", default="mt-bench", metavar="NAME", help="Workload: a name or a JSONL file. [mt-bench]")
 @click.option("--limit", type=click.IntRange(1), default=8, metavar="N", help="Questions answered greedily. [8]")
@@ -82,4 +82,5 @@ def open_for_audit(app: App, weights: str) -> LLM:
             budget=config.budget or AUDITED_BUDGET,
             threads=config.threads,
             max_rows=2,
+            offline=config.offline,
         )
