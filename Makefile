@@ -13,12 +13,14 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $(READY)
 
+# In full precision, where drafting pays most; then as the file stores the model (4 bits).
 demo: setup
 	$(BIN)/medusa models pull smollm2
-	$(BIN)/medusa compare --max-tokens 120 \
+	$(BIN)/medusa compare --weights f32 --max-tokens 120 \
 	  "Explain a B-tree in two sentences" \
 	  "Write a Python function that checks whether a word is a palindrome" \
 	  "List five tips for a good night's sleep"
+	$(BIN)/medusa compare --max-tokens 120 "Explain a B-tree in two sentences"
 
 lint: setup
 	$(BIN)/ruff check .
