@@ -63,9 +63,9 @@ class Config:
     top_p: float = _setting(1.0, "answer", "keep the smallest set of tokens with this probability", low=0.0, high=1.0)
     top_k: int = _setting(0, "answer", "keep this many tokens; 0 keeps all", low=0)
     min_p: float = _setting(0.0, "answer", "drop tokens under this share of the best one's", low=0.0, high=1.0)
-    repetition_penalty: float = _setting(1.0, "answer", "divide the scores of tokens seen before", low=0.01, high=10.0)
-    presence_penalty: float = _setting(0.0, "answer", "lower the scores of tokens seen before", low=-10.0, high=10.0)
-    frequency_penalty: float = _setting(0.0, "answer", "the same, times how often", low=-10.0, high=10.0)
+    repetition_penalty: float = _setting(1.0, "answer", "divide the scores of tokens seen before", low=0.01, high=100.0)
+    presence_penalty: float = _setting(0.0, "answer", "lower the scores of tokens seen before", low=-2.0, high=2.0)
+    frequency_penalty: float = _setting(0.0, "answer", "the same, times how often", low=-2.0, high=2.0)
 
     speculation: bool = _setting(True, "speculation", "draft tokens ahead; off is plain decoding")
     accept: str = _setting(

@@ -124,7 +124,9 @@ class ChatLoop:
         if name in ("speculation", "highlight"):
             setattr(self, name, value)
         else:
-            self.talk.params = replace(self.talk.params, **{_FIELDS.get(name, name): value})
+            params = replace(self.talk.params, **{_FIELDS.get(name, name): value})
+            params.validate()
+            self.talk.params = params
         self.ui.note(f"{name} = {value}")
 
     def _value(self, name: str) -> object:

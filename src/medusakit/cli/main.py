@@ -1,13 +1,16 @@
 """`medusa`: the table of commands, and the one place that turns errors into messages and exit codes.
 
-Exit codes: 0, 2 usage, 3 model or artifact, 4 runtime, 130 interrupt.
+Exit codes: 0, 2 usage, 3 model or artifact, 4 runtime, 130 interrupt, 143 terminated.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 
@@ -47,7 +50,8 @@ def main(args: Sequence[str] | None = None, command: click.Command = cli, name: 
         sys.stdout.reconfigure(errors="replace")
     debug = "--debug" in arguments or bool(os.environ.get("MEDUSA_DEBUG"))
     try:
-        code = command.main(args=arguments, prog_name=name, standalone_mode=False)
+        with _unwinding_sigterm():
+            code = command.main(args=arguments, prog_name=name, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BrokenPipeError:
@@ -65,6 +69,19 @@ def main(args: Sequence[str] | None = None, command: click.Command = cli, name: 
     except Exception as error:
         text = f"internal error: {type(error).__name__}: {error}"
         return _report(_unexpected(text, "the same command with --debug, and report what it shows", error), debug)
+
+
+@contextmanager
+def _unwinding_sigterm() -> Iterator[None]:
+    """SIGTERM unwinds like an error, so that scratch files and child processes go; the exit code is the usual 143."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread alone
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _report(error: MedusaError, debug: bool) -> int:

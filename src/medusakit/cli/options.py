@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from medusakit.cli.group import FLAGS_KEY, Decorated
+from medusakit.cli.ui import check_json_file
 from medusakit.config import KEYS, Key
 
 MODEL = ("model", "heads", "weights", "drafter", "threads", "max_context", "offline")
@@ -42,7 +43,15 @@ def settings(*names: str) -> Callable[[Decorated], Decorated]:
 
 def json_option(command: Decorated) -> Decorated:
     """--json FILE, passed to the command as `json_file` (`-` is stdout)."""
-    return click.option("--json", "json_file", metavar="FILE", help="Write the result as JSON; - is stdout.")(command)
+    return click.option(
+        "--json", "json_file", metavar="FILE", callback=_writable, help="Write the result as JSON; - is stdout."
+    )(command)
+
+
+def _writable(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        check_json_file(value)
+    return value
 
 
 def plots_option(command: Decorated) -> Decorated:

@@ -41,6 +41,12 @@ def test_a_mistake_does_not_end_the_conversation(invoke: Invoke, llm: FakeLLM) -
     assert llm.chats[0].turns == ["hello"]
 
 
+def test_a_refused_value_leaves_the_old_one(invoke: Invoke, llm: FakeLLM) -> None:
+    outcome = invoke("chat", piped="/set top_p 0\nhello\n")
+    assert "top_p is 0.0" in outcome.err
+    assert llm.calls[0]["params"].top_p == 1.0
+
+
 def test_clear_help_and_stats(invoke: Invoke, llm: FakeLLM) -> None:
     outcome = invoke("chat", piped="/stats\nhello\n/stats\n/help\n/clear\n/set\n")
     assert "nothing has been answered yet" in outcome.err

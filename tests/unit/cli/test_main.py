@@ -107,3 +107,23 @@ def test_a_closed_pipe_ends_quietly() -> None:
     done = subprocess.run([sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_sigterm_unwinds() -> None:
+    """A command that waits in a `with` block gets to its end."""
+    code = """
+import click, sys, time
+from medusakit.cli.main import main
+@click.command()
+def wait():
+    try:
+        print("ready", flush=True)
+        time.sleep(30)
+    finally:
+        print("cleaned up", flush=True)
+sys.exit(main([], wait))
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.terminate()
+        assert process.stdout.read() == "cleaned up\n" and process.wait(10) == 143

@@ -138,7 +138,20 @@ def test_json_to_stdout_is_the_whole_output(invoke: Invoke, llm: FakeLLM) -> Non
     assert json.loads(invoke("run", "x", "--json", "-").out)["text"] == ANSWER
 
 
-def test_json_to_a_place_that_cannot_be_written(invoke: Invoke, llm: FakeLLM, tmp_path: Path) -> None:
-    outcome = invoke("run", "x", "--json", str(tmp_path / "missing" / "out.json"))
-    assert outcome.code == 4
-    assert "cannot write" in outcome.err
+@pytest.mark.parametrize("place", ["missing/out.json", "."])
+def test_json_to_a_place_that_cannot_be_written_is_refused_before_the_work(
+    invoke: Invoke, llm: FakeLLM, tmp_path: Path, place: str
+) -> None:
+    outcome = invoke("run", "x", "--json", str(tmp_path / place))
+    assert outcome.code == 4 and outcome.out == ""
+    assert f"cannot write {tmp_path / place}" in outcome.err and "--json -" in outcome.err
+
+
+def test_json_is_written_whole_or_not_at_all(
+    invoke: Invoke, llm: FakeLLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "out.json"
+    target.write_text("earlier")
+    monkeypatch.setattr("medusakit.artifact.files.os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "")))
+    assert invoke("run", "x", "--json", str(target)).code == 4
+    assert target.read_text() == "earlier" and list(tmp_path.glob("*.json*")) == [target]
