@@ -148,9 +148,11 @@ def machine_name() -> str:
 
 def _read(file: Path) -> dict[int, float] | None:
     try:
-        return {int(size): float(seconds) for size, seconds in json.loads(file.read_text()).items()}
-    except (OSError, ValueError, AttributeError):
+        table = {int(size): float(seconds) for size, seconds in json.loads(file.read_text()).items()}
+    except (OSError, ValueError, AttributeError, TypeError):
         return None
+    sound = 1 in table and all(size > 0 and 0 < seconds < float("inf") for size, seconds in table.items())
+    return table if sound else None
 
 
 def _write(file: Path, measured: dict[int, float]) -> None:

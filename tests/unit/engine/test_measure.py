@@ -83,3 +83,17 @@ def test_an_unwritable_cache_only_costs_time(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("MEDUSA_HOME", str(tmp_path / "file"))
     steps(monkeypatch, measure.StepTimes({1: 1.0}, True))
     assert remembered_steps(random_reference(0, VOCAB), "model", 2) == {1: 1.0}
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[]", "{}", '{"2": 1.0}', '{"1": 0}', '{"1": -1.0}', '{"1": null}', '{"1": NaN}', '{"x": 1}', "\x00"],
+)
+def test_a_damaged_table_is_measured_anew(content: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = random_reference(0, VOCAB)
+    monkeypatch.setattr(measure, "measure_steps", lambda *_, **__: measure.StepTimes({1: 1.0, 4: 2.0}, True))
+    remembered_steps(runtime, "model", 2)
+    (file,) = cache.iterdir()
+    file.write_text(content)
+    assert remembered_steps(runtime, "model", 2) == {1: 1.0, 4: 2.0}
+    assert json.loads(file.read_text()) == {"1": 1.0, "4": 2.0}
