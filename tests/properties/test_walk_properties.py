@@ -53,9 +53,7 @@ def path_history(tree, path):
 def picks(tree, node_scores, params):
     """The token that plain decoding picks after every node, by a naive reading of the rule without any tree."""
     rule = make_rule(params, seed=5, vocab_size=VOCAB)
-    return {
-        path[-1]: rule.decide(node_scores, path[-1], (), path_history(tree, path)).pick for path in all_paths(tree)
-    }
+    return {path[-1]: rule.decide(node_scores, path[-1], (), path_history(tree, path)).pick for path in all_paths(tree)}
 
 
 def longest_exact(tree, picked):

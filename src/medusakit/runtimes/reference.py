@@ -150,9 +150,7 @@ class ReferenceRuntime:
         self._extend(state, new, len(ids))
         return hidden
 
-    def _run(
-        self, state: _Row, tokens: IntArray, depths: IntArray, sees: BoolArray
-    ) -> tuple[Array, list[KeysValues]]:
+    def _run(self, state: _Row, tokens: IntArray, depths: IntArray, sees: BoolArray) -> tuple[Array, list[KeysValues]]:
         needed = state.length + int(depths.max()) + 1
         if needed > self._capabilities.max_context:
             limit = self._capabilities.max_context

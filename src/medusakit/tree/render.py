@@ -149,8 +149,12 @@ def _node(
     name = labels[node] if labels else "root" if node == 0 else str(int(topology.ranks[node]))
     path = ", ".join(map(str, topology.rank_paths[node])) or "root"
     told = f"path ({path})" if share is None else f"path ({path}): accepted in {share:.1%} of steps"
-    below = "" if share is None or node == 0 else (
-        f'<text x="{x:.1f}" y="{y + RADIUS + 13}" font-size="10" fill="#5c5c5c" text-anchor="middle">{share:.1%}</text>'
+    below = (
+        ""
+        if share is None or node == 0
+        else (
+            f'<text x="{x:.1f}" y="{y + RADIUS + 13}" font-size="10" fill="#5c5c5c" text-anchor="middle">{share:.1%}</text>'
+        )
     )
     return (
         f'<g><title>{escape(told)}</title><circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" fill="{fill}" '
@@ -163,9 +167,7 @@ def _heat(share: float) -> tuple[str, str]:
     """(fill, text colour). The square root spreads the small shares, of which a tree has many."""
     place = min(1.0, max(0.0, share)) ** 0.5 * (len(HEAT) - 1)
     low = min(int(place), len(HEAT) - 2)
-    red, green, blue = (
-        round(a + (b - a) * (place - low)) for a, b in zip(HEAT[low], HEAT[low + 1], strict=True)
-    )
+    red, green, blue = (round(a + (b - a) * (place - low)) for a, b in zip(HEAT[low], HEAT[low + 1], strict=True))
     return f"#{red:02x}{green:02x}{blue:02x}", "#ffffff" if place > 2.2 else "#1a1a1a"
 
 

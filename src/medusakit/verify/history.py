@@ -58,9 +58,7 @@ class Counts:
         """With more tokens, of which the first `num_prompt` still belong to the prompt."""
         weights = np.ones(len(token_ids), dtype=np.float32)
         weights[:num_prompt] = 0
-        ids, slots = np.unique(
-            np.concatenate([self.ids, np.asarray(token_ids, dtype=np.int64)]), return_inverse=True
-        )
+        ids, slots = np.unique(np.concatenate([self.ids, np.asarray(token_ids, dtype=np.int64)]), return_inverse=True)
         output = np.bincount(slots, np.concatenate([self.output, weights]), minlength=len(ids))
         return Counts(ids, output.astype(np.float32))
 

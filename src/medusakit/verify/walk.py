@@ -57,9 +57,7 @@ class _Reached:
     weight: float = 0.0
 
     def extended(self, child: int, token: int, weight: float, logprob: float) -> _Reached:
-        return _Reached(
-            (*self.nodes, child), (*self.drafted, token), (*self.logprobs, logprob), self.weight + weight
-        )
+        return _Reached((*self.nodes, child), (*self.drafted, token), (*self.logprobs, logprob), self.weight + weight)
 
 
 def walk(tree: Tree, scores: Scores, rule: Acceptance, history: Sequence[int]) -> Walk:
