@@ -98,7 +98,8 @@ class GraphWriter:
         offset = self._weights.tell()
         rows = max(1, _SLICE_BYTES * len(array) // array.nbytes)
         for start in range(0, len(array), rows):  # a transposed array is copied slice by slice
-            np.ascontiguousarray(array[start : start + rows]).tofile(self._weights)
+            piece = np.ascontiguousarray(array[start : start + rows])
+            self._weights.write(memoryview(piece.view(np.uint8)))  # `tofile` does not say why a disk refuses
         tensor = TensorProto(
             name=name,
             dims=array.shape,

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from medusakit.errors import CacheError, ModelError
-from medusakit.runtimes.onnx import cache, decoder
+from medusakit.runtimes.onnx import cache, decoder, graph
 from medusakit.runtimes.onnx.cache import cached_graph
+from medusakit.runtimes.onnx.graph import GraphWriter
 from medusakit.runtimes.reference_source import random_source
 
 
@@ -57,6 +58,20 @@ def test_a_disk_that_fills_up_is_named(tmp_path, source, monkeypatch):
     with pytest.raises(CacheError, match="No space left") as error:
         cached_graph(source, "f32", tmp_path)
     assert error.value.hint is not None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_is_named_by_the_writer_of_weights(tmp_path, source, monkeypatch):
+    class Full(GraphWriter):
+        def __init__(self, folder):
+            super().__init__(folder)
+            self._weights.close()
+            self._weights = open("/dev/full", "wb", buffering=0)  # noqa: SIM115  closed by the writer
+
+    monkeypatch.setattr(graph, "GraphWriter", Full)
+    with pytest.raises(CacheError, match="No space left"):
+        cached_graph(source, "f32", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
