@@ -46,6 +46,7 @@ def cli() -> None:
 def main(args: Sequence[str] | None = None, command: click.Command = cli, name: str = "medusa") -> int:
     """Run a command line and return its exit code; messages go to stderr."""
     arguments = list(sys.argv[1:] if args is None else args)
+    _open_closed_streams()
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     debug = "--debug" in arguments or bool(os.environ.get("MEDUSA_DEBUG"))
@@ -69,6 +70,13 @@ def main(args: Sequence[str] | None = None, command: click.Command = cli, name: 
     except Exception as error:
         text = f"internal error: {type(error).__name__}: {error}"
         return _report(_unexpected(text, "the same command with --debug, and report what it shows", error), debug)
+
+
+def _open_closed_streams() -> None:
+    """A shell may start us without some stream (`>&-`); Python then has None there, which nothing can write to."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  as long as the process
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -127,3 +128,14 @@ sys.exit(main([], wait))
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         process.terminate()
         assert process.stdout.read() == "cleaned up\n" and process.wait(10) == 143
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("words", [["config", "show"], ["run"]])
+def test_streams_that_a_shell_closed(closed: str, words: list[str]) -> None:
+    script = f"import sys; from medusakit.cli.main import main; sys.exit(main({words!r}))"
+    done = subprocess.run(
+        f"{sys.executable} -c {shlex.quote(script)} {closed}", shell=True, capture_output=True, text=True
+    )
+    assert done.returncode == (2 if words == ["run"] else 0)
+    assert "internal" not in done.stderr and "Traceback" not in done.stderr
