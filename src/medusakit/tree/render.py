@@ -149,13 +149,10 @@ def _node(
     name = labels[node] if labels else "root" if node == 0 else str(int(topology.ranks[node]))
     path = ", ".join(map(str, topology.rank_paths[node])) or "root"
     told = f"path ({path})" if share is None else f"path ({path}): accepted in {share:.1%} of steps"
-    below = (
-        ""
-        if share is None or node == 0
-        else (
-            f'<text x="{x:.1f}" y="{y + RADIUS + 13}" font-size="10" fill="#5c5c5c" text-anchor="middle">{share:.1%}</text>'
-        )
-    )
+    below = ""
+    if share is not None and node > 0:
+        place = f'x="{x:.1f}" y="{y + RADIUS + 13}" font-size="10" fill="#5c5c5c" text-anchor="middle"'
+        below = f"<text {place}>{share:.1%}</text>"
     return (
         f'<g><title>{escape(told)}</title><circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" fill="{fill}" '
         f'stroke="#5b7a99" stroke-width="1"/><text x="{x:.1f}" y="{y + 4:.1f}" font-size="11" fill="{ink}" '
