@@ -103,9 +103,7 @@ class Engine:
                 return
             self.step()
 
-    def _prefill(
-        self, row: int, ids: list[int], params: SamplingParams, kept: KeptRow | None, limit: int
-    ) -> Session:
+    def _prefill(self, row: int, ids: list[int], params: SamplingParams, kept: KeptRow | None, limit: int) -> Session:
         started = self._clock()
         seed = secrets.randbits(63) if params.seed is None else params.seed
         rule = make_rule(params, seed=seed, vocab_size=self.runtime.spec.vocab_size, num_prompt_tokens=len(ids))

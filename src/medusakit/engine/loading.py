@@ -59,13 +59,9 @@ def load_parts(
     resolved = resolve(model, offline=offline)
     source = open_weights(resolved)
     tokenizer = load_tokenizer(resolved)
-    artifact = find_heads(
-        heads, source, model_path=resolved.path, drafter=drafter, tokenizer_hash=tokenizer.hash
-    )
+    artifact = find_heads(heads, source, model_path=resolved.path, drafter=drafter, tokenizer_hash=tokenizer.hash)
     runtime = load_onnx(source, weights=weights, threads=threads, max_rows=max_rows, max_context=max_context)
-    nothing = Loaded(
-        resolved, source, runtime, tokenizer, None, None, Topology.chain(0), None, None, PlainController()
-    )
+    nothing = Loaded(resolved, source, runtime, tokenizer, None, None, Topology.chain(0), None, None, PlainController())
     if artifact is None:
         return nothing
     loaded_drafter = load_drafter(artifact, source, threads=threads)
