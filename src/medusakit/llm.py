@@ -131,6 +131,7 @@ class LLM:
             if raw or self.tokenizer.chat_template is None:
                 return self.tokenizer.encode(prompt, add_special=True)
             prompt = [{"role": "user", "content": prompt}]
+        _check_messages(prompt)
         return chat_ids(self.tokenizer, prompt)
 
     def stream(
@@ -159,6 +160,19 @@ class LLM:
 
     def close(self) -> None:
         self.parts.runtime.close()
+
+
+def _check_messages(messages: object) -> None:
+    """At least one message with a role, and something said. Raises UsageError."""
+    hint = '[{"role": "user", "content": "Explain a B-tree"}]'
+    if not isinstance(messages, Sequence) or isinstance(messages, bytes):
+        raise UsageError(f"a prompt is a text or a list of messages, got {type(messages).__name__}", hint=hint)
+    for message in messages:
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
+            raise UsageError(f"a message has a role and a content, got {str(message)[:80]!r}", hint=hint)
+    contents = [message["content"] for message in messages]
+    if all(isinstance(content, str) and not content.strip() for content in contents):
+        raise UsageError("the prompt is empty", hint=hint)
 
 
 class Chat:

@@ -48,6 +48,10 @@ class SamplingParams:
         _number("repetition_penalty", self.repetition_penalty, 0, 100, above=True)
         _number("presence_penalty", self.presence_penalty, -2, 2)
         _number("frequency_penalty", self.frequency_penalty, -2, 2)
+        if not isinstance(self.logit_bias, Mapping):
+            raise UsageError(
+                f"logit_bias is {self.logit_bias!r}; expected a mapping of token ids to numbers", hint="{42: -100.0}"
+            )
         for token_id, bias in self.logit_bias.items():
             _whole("a token id of logit_bias", token_id, 0)
             _number(f"logit_bias of token {token_id}", bias, -100, 100)

@@ -57,8 +57,12 @@ class App:
     def load(self) -> LLM:
         """The model and heads that the settings name, with a spinner while they load."""
         from medusakit.llm import LLM
+        from medusakit.tree.search import parse_dense
 
         config = self.config
+        self.sampling().validate()  # before minutes of loading, not after
+        if config.tree != "auto":
+            parse_dense(config.tree)
         with self.ui.status(f"loading {config.model}"):
             llm = LLM.load(
                 config.model,

@@ -99,7 +99,7 @@ class GraphWriter:
         rows = max(1, _SLICE_BYTES * len(array) // array.nbytes)
         for start in range(0, len(array), rows):  # a transposed array is copied slice by slice
             piece = np.ascontiguousarray(array[start : start + rows])
-            self._weights.write(memoryview(piece.view(np.uint8)))  # `tofile` does not say why a disk refuses
+            self._weights.write(piece.view(np.uint8).data)  # `tofile` does not say why a disk refuses
         tensor = TensorProto(
             name=name,
             dims=array.shape,
