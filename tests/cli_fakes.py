@@ -110,12 +110,15 @@ class FakeLLM:
             runtime=self.runtime,
             source=SimpleNamespace(fingerprint="f" * 64),
             topology=SimpleNamespace(num_nodes=8 if self.heads else 1),
+            withheld=False,
         )
 
     @property
     def runtime(self) -> Any:
         spec = SimpleNamespace(name="fake", family="llama", num_layers=1, hidden_size=8, vocab_size=512)
-        return SimpleNamespace(spec=spec, capabilities=SimpleNamespace(weights="f32", max_context=64))
+        return SimpleNamespace(
+            spec=spec, capabilities=SimpleNamespace(weights="f32", exact="bitwise-ties", max_context=64)
+        )
 
     def stream(
         self, prompt: Any, params: SamplingParams = GREEDY, *, speculation: bool = True, raw: bool = False

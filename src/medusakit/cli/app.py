@@ -104,8 +104,12 @@ def plain_reason(config: Config, llm: LLM) -> tuple[str, str]:
     parts = llm.parts
     if parts.artifact is None and config.heads != "none":
         return f"no heads fit {config.model}: decoding is plain", f"medusa train all -m {config.model} --out ./heads"
+    weights = parts.runtime.capabilities.weights
+    if parts.withheld:
+        message = f"speculation is off: with {weights} weights a pass over a tree rounds otherwise than plain decoding"
+        return message, "--weights f32   is exact and fast; --budget 4   speculates all the same, up to numerical ties"
     if parts.budget is not None and parts.budget.num_nodes == 1:
-        message = f"speculation is off: no tree pays with {parts.runtime.capabilities.weights} weights on this machine"
+        message = f"speculation is off: no tree pays with {weights} weights on this machine"
         return message, "--budget 8   speculates all the same; medusa tree show   says what was expected"
     return "", ""
 

@@ -31,7 +31,9 @@ def answer_footer(llm: LLM, result: GenerationResult) -> str:
     """The footer of an answer that `llm` just gave; plain decoding's speed is the one measured when it was loaded."""
     cost = llm.parts.cost
     plain = None if cost is None else 1.0 / cost.seconds(1)
-    return footer(result, plain_tokens_per_s=plain, memory_bytes=peak_memory_bytes())
+    line = footer(result, plain_tokens_per_s=plain, memory_bytes=peak_memory_bytes())
+    rounded = llm.runtime.capabilities.exact != "bitwise-ties" and bool(result.stats.offered_by_depth)
+    return f"{line} · exact up to numerical ties" if rounded else line
 
 
 def depth_shares(stats: GenerationStats) -> list[float]:

@@ -28,7 +28,11 @@ MAX_BUDGET = 64
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Everything a generation needs. budget: what is expected of a step; None without heads or with a given budget."""
+    """Everything a generation needs.
+
+    budget    what is expected of a step; None without heads or with a given budget
+    withheld  speculation is off, because in this format a tree pass may differ from plain decoding by more than a tie
+    """
 
     resolved: ResolvedModel
     source: WeightSource = field(repr=False)
@@ -40,6 +44,7 @@ class Loaded:
     budget: Budget | None
     cost: StepCost | None
     controller: Controller
+    withheld: bool = False
 
 
 def load_parts(
@@ -70,6 +75,8 @@ def load_parts(
     cost = StepCost.single(steps)
     expected = None if budget else expected_budget(artifact, topology, loaded_drafter, runtime, cost)
     num_nodes = min(budget or (expected.num_nodes if expected else topology.num_nodes), topology.num_nodes)
+    withheld = budget is None and runtime.capabilities.exact != "bitwise-ties"
+    num_nodes = 1 if withheld else num_nodes
     plan = make_plan(loaded_drafter, StaticPolicy(topology.prefix(num_nodes)), num_nodes)
     return Loaded(
         resolved,
@@ -82,6 +89,7 @@ def load_parts(
         expected,
         cost,
         StaticController([plan]),
+        withheld,
     )
 
 

@@ -15,9 +15,10 @@ from medusakit.config import Config
 from medusakit.errors import UsageError
 
 
-def loaded(*, artifact: Any = None, budget: Any = None) -> Any:
+def loaded(*, artifact: Any = None, budget: Any = None, withheld: bool = False) -> Any:
     runtime = SimpleNamespace(capabilities=SimpleNamespace(weights="int4"))
-    return SimpleNamespace(parts=SimpleNamespace(artifact=artifact, budget=budget, runtime=runtime))
+    parts = SimpleNamespace(artifact=artifact, budget=budget, runtime=runtime, withheld=withheld)
+    return SimpleNamespace(parts=parts)
 
 
 def test_missing_heads_name_the_command_that_makes_them() -> None:
@@ -29,6 +30,11 @@ def test_missing_heads_name_the_command_that_makes_them() -> None:
 def test_a_tree_that_does_not_pay_is_said() -> None:
     message, _ = plain_reason(Config(), loaded(artifact=object(), budget=SimpleNamespace(num_nodes=1)))
     assert "no tree pays with int4 weights" in message
+
+
+def test_a_format_whose_tree_passes_round_otherwise_decodes_plainly_and_says_so() -> None:
+    message, hint = plain_reason(Config(), loaded(artifact=object(), withheld=True))
+    assert "int4 weights" in message and "--weights f32" in hint
 
 
 @pytest.mark.parametrize(
