@@ -73,10 +73,12 @@ def load_parts(
     topology = chosen_topology(artifact, tree)
     steps = remembered_steps(runtime, source.fingerprint, threads or default_threads())
     cost = StepCost.single(steps)
-    expected = None if budget else expected_budget(artifact, topology, loaded_drafter, runtime, cost)
-    num_nodes = min(budget or (expected.num_nodes if expected else topology.num_nodes), topology.num_nodes)
     withheld = budget is None and runtime.capabilities.exact != "bitwise-ties"
-    num_nodes = 1 if withheld else num_nodes
+    expected = None
+    if budget is None and not withheld:
+        expected = expected_budget(artifact, topology, loaded_drafter, runtime, cost)
+    wanted = budget or (expected.num_nodes if expected else topology.num_nodes)
+    num_nodes = 1 if withheld else min(wanted, topology.num_nodes)
     plan = make_plan(loaded_drafter, StaticPolicy(topology.prefix(num_nodes)), num_nodes)
     return Loaded(
         resolved,
