@@ -1,40 +1,33 @@
-"""Attention bias of one pass: 0 where a node may look, very negative elsewhere.
-
-The attention kernel masks causally by index in the KV buffer, and every node comes after its parent, so the bias only
-closes the nodes that are no ancestors, and the positions that have left a sliding window (by position, not by index).
-"""
+"""Attention bias of one pass: 0 where a node may look, very negative elsewhere."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from medusakit.tree.topology import FloatArray, Topology
+from medusakit.runtimes.onnx.cells import cell_of, open_held
+from medusakit.tree.topology import BoolArray, FloatArray, IntArray
 
-CLOSED = np.float32(-1e9)  # finite, so that no row of a softmax can become NaN; exp() of it is 0 exactly
+CLOSED = np.float32(-1e9)  # finite, so that no score can become NaN; exp() of it is 0 exactly
 
 
-def write_bias(out: FloatArray, length: int, topology: Topology, window: int) -> None:
-    """Fill out [n or more, c]: a row a node; columns are positions 0 .. length - 1, then the nodes themselves."""
-    n = topology.num_nodes
-    out[:] = 0
-    block = out[:n, length : length + n]
-    np.copyto(block, CLOSED, where=~topology.ancestors)
+def write_bias(
+    out: FloatArray, length: int, cells: IntArray, ancestors: BoolArray, depths: IntArray, window: int
+) -> None:
+    """Fill out [n, all cells]: a node sees the first `length` positions and its ancestors, itself included.
+
+    cells, depths  [n], of the nodes;  ancestors [n, n]
+    window         0, or position p is seen from position q only while q - p < window
+    """
+    out[:] = CLOSED
+    open_held(out, length)
+    out[:, cells] = np.where(ancestors, np.float32(0), CLOSED)
     if window:
-        _close_window(out, length, topology, window)
+        _close_window(out, length, cells, depths, window)
 
 
-def write_chain_bias(out: FloatArray, length: int, num_nodes: int, window: int) -> None:
-    """The same for a chain (prompts): only a window closes anything."""
-    out[:] = 0
-    for node in range(num_nodes if window else 0):
-        out[node, : max(0, length + node + 1 - window)] = CLOSED
-
-
-def _close_window(out: FloatArray, length: int, topology: Topology, window: int) -> None:
-    """Position p is seen from position q while q - p < window."""
-    depths = topology.depths
+def _close_window(out: FloatArray, length: int, cells: IntArray, depths: IntArray, window: int) -> None:
     for node, depth in enumerate(depths.tolist()):
-        out[node, : min(length, max(0, length + depth + 1 - window))] = CLOSED
-    if topology.max_depth >= window:
-        n = topology.num_nodes
-        np.copyto(out[:n, length : length + n], CLOSED, where=depths[:, None] - depths[None, :] >= window)
+        out[node, : cell_of(min(length, max(0, length + depth + 1 - window)))] = CLOSED
+    if int(depths.max()) >= window:
+        left = depths[:, None] - depths[None, :] >= window
+        out[:, cells] = np.where(left, CLOSED, out[:, cells])

@@ -1,17 +1,18 @@
-"""The decoder graph of a model: about nine nodes a layer, attention in place on the KV buffers.
+"""The decoder graph of a model, attention in place on the KV memory.
 
-Inputs (b rows of n nodes, t = b * n; c positions with the nodes in them; h and l row selections):
-    ids            [t]            int64
-    position_ids   [b, n]         int64, length + depth
-    seqlens_k      [b]            int32, positions of the row with its nodes, less 1
-    query_seqlens  [b]            int32, nodes of the row; the rest of its n is padding
-    total          []             int32, c
-    bias.{window}  [1 or b, 1, n, c]   0 where a node may look, very negative elsewhere; one a distinct window
-    cos, sin       [capacity, half]        half a head's rotated dimensions;
-                                  cos_local, sin_local where windowed layers rotate otherwise
-    hidden_rows    [h]            int64 into the t nodes;  logit_rows [l] int64 into the h hidden states
-    past.{j}       [b, kv_heads, capacity, head_dim]   bound to the same memory as present.{j}
-Outputs: hidden [h, d] after the final norm, logits [l, V], present.{j}.
+Inputs (b rows of n nodes, t = b * n; c cells a row; h and l row selections; s = head size / 16):
+    ids             [t]                 int64
+    position_ids    [b, n]              int64, length + depth
+    key_cells       [b, n, kv, 4]       int64, where each node's key goes: row, head, 0, cell
+    value_cells     [b, n, kv, s, 4]    int64, the same for the slices of its value: row, head, slice, cell
+    bias.{window}   [b, n, c]           0 where a node may look, very negative elsewhere; one a distinct window
+    ones            [c, 16]
+    cos, sin        [positions, half]   half a head's rotated dimensions;
+                                        cos_local, sin_local where windowed layers rotate otherwise
+    hidden_rows     [h]                 int64 into the t nodes;  logit_rows [l] int64 into the h hidden states
+    past.keys.{layer}    [b, kv, 1, c, size]   bound to the same memory as present.keys.{layer}
+    past.values.{layer}  [b, kv, s, c, 16]     likewise
+Outputs: hidden [h, d] after the final norm, logits [l, V], present.keys.{layer}, present.values.{layer}.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from medusakit.runtimes.onnx.attention import AttentionWriter, bias_name
 from medusakit.runtimes.onnx.embedding import emit_embedding
 from medusakit.runtimes.onnx.graph import Dim, GraphWriter
 from medusakit.runtimes.onnx.heads import HeadLayout
+from medusakit.runtimes.onnx.kv import SLICE
 from medusakit.runtimes.onnx.linears import LinearWriter
 
 
@@ -58,23 +60,28 @@ class _Decoder:
         spec, graph = self._spec, self._graph
         graph.input("ids", np.int64, ["t"])
         graph.input("position_ids", np.int64, ["b", "n"])
-        graph.input("seqlens_k", np.int32, ["b"])
-        graph.input("query_seqlens", np.int32, ["b"])
-        graph.input("total", np.int32, [])
+        kv, slices = spec.num_kv_heads, self._layout.size // SLICE
+        graph.input("key_cells", np.int64, ["b", "n", kv, 4])
+        graph.input("value_cells", np.int64, ["b", "n", kv, slices, 4])
+        graph.input("ones", np.float32, ["c", SLICE])
         for window in sorted(set(spec.windows)):
-            graph.input(bias_name(window), np.float32, ["bias_rows", 1, "n", "c"])
+            graph.input(bias_name(window), np.float32, ["b", "n", "c"])
         for suffix, rope in (("", spec.rope), ("_local", spec.rope_local)):
             for name in ("cos", "sin") if rope is not None else ():
                 graph.input(name + suffix, np.float32, ["positions", self._layout.half])
         graph.input("hidden_rows", np.int64, ["h"])
         graph.input("logit_rows", np.int64, ["l"])
-        cache: list[Dim] = ["b", spec.num_kv_heads, "capacity", self._layout.size]
-        for j in range(2 * spec.num_layers):
-            graph.input(f"past.{j}", np.float32, cache)
+        shapes: dict[str, list[Dim]] = {
+            "keys": ["b", kv, 1, "c", self._layout.size],
+            "values": ["b", kv, slices, "c", SLICE],
+        }
+        caches = [(f"{kind}.{layer}", shapes[kind]) for layer in range(spec.num_layers) for kind in shapes]
+        for name, shape in caches:
+            graph.input(f"past.{name}", np.float32, shape)
         graph.output("hidden", np.float32, ["h", spec.hidden_size])
         graph.output("logits", np.float32, ["l", spec.vocab_size])
-        for j in range(2 * spec.num_layers):
-            graph.output(f"present.{j}", np.float32, cache)
+        for name, shape in caches:
+            graph.output(f"present.{name}", np.float32, shape)
 
     def _attention(self, writer: AttentionWriter, layer: int, x: str) -> str:
         update = writer.emit(layer, x)

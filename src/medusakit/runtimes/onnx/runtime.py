@@ -12,6 +12,7 @@ from medusakit.errors import ContextLengthError, RuntimeFailure, UsageError
 from medusakit.models.spec import ModelSpec, WeightSource
 from medusakit.runtimes.base import Capabilities
 from medusakit.runtimes.onnx.cache import cached_graph
+from medusakit.runtimes.onnx.cells import cell_of, node_cells
 from medusakit.runtimes.onnx.formats import WEIGHTS
 from medusakit.runtimes.onnx.heads import HeadLayout
 from medusakit.runtimes.onnx.kv import KvCache
@@ -38,7 +39,7 @@ class OnnxRuntime:
         self._passes = PassRunner(session, spec, self._kv, capabilities.max_context)
         self._slots: dict[int, int] = {}
         self._lengths: list[int] = []
-        self._pending: dict[int, Tree] = {}
+        self._pending: dict[int, Segment] = {}
         self._next_handle = 0
 
     @property
@@ -70,7 +71,7 @@ class OnnxRuntime:
         last = len(self._lengths) - 1
         if hole != last:
             moved = next(handle for handle, slot in self._slots.items() if slot == last)
-            self._kv.copy_slot(last, hole, self._held(moved))
+            self._kv.copy_slot(last, hole, self._free(moved))
             self._lengths[hole] = self._lengths[last]
             self._slots[moved] = hole
         self._lengths.pop()
@@ -93,20 +94,21 @@ class OnnxRuntime:
         if len(set(slots)) != len(slots) or not slots:
             raise RuntimeFailure(f"forward takes each row once, got rows {[row for row, _ in trees]}")
         self._reserve(segments)
-        hidden, logits = self._passes.run(segments, self._lengths, Results.NODES)
-        self._pending.update(trees)
+        hidden, logits = self._passes.run(segments, self._all_free(), Results.NODES)
+        self._pending.update((row, segment) for (row, _), segment in zip(trees, segments, strict=True))
         return _by_segment(segments, hidden, logits)
 
     def commit(self, row: int, nodes: Sequence[int]) -> None:
         slot = self._slot(row)
-        tree = self._pending.pop(row, None)
-        if tree is None:
+        segment = self._pending.pop(row, None)
+        if segment is None or segment.topology is None:
             raise RuntimeFailure(f"row {row} has no forward pass to commit")
-        if nodes and not (0 <= nodes[-1] < tree.num_nodes and list(nodes) == tree.topology.path(nodes[-1])):
+        if nodes and not (0 <= nodes[-1] < segment.num_nodes and list(nodes) == segment.topology.path(nodes[-1])):
             raise RuntimeFailure(
-                f"nodes {list(nodes)} are not a path from the root of a tree of {tree.num_nodes} nodes"
+                f"nodes {list(nodes)} are not a path from the root of a tree of {segment.num_nodes} nodes"
             )
-        self._kv.keep(slot, self._lengths[slot], nodes)
+        if list(nodes) != list(range(len(nodes))):  # otherwise they lie where they belong
+            self._kv.move(slot, segment.cells[list(nodes)], node_cells(segment.length, np.arange(len(nodes))))
         self._lengths[slot] += len(nodes)
 
     def truncate(self, row: int, length: int) -> None:
@@ -133,7 +135,7 @@ class OnnxRuntime:
         for start in range(0, len(ids), _CHUNK):
             segment = Segment(slot, self._lengths[slot], tokens[start : start + _CHUNK], None)
             self._reserve([segment])
-            hidden, logits = self._passes.run([segment], self._lengths, results)
+            hidden, logits = self._passes.run([segment], self._all_free(), results)
             self._lengths[slot] += segment.num_nodes
             chunks.append((hidden.copy() if results is Results.HIDDEN else hidden, logits))
         return chunks
@@ -153,17 +155,22 @@ class OnnxRuntime:
 
     def _reserve(self, segments: Sequence[Segment]) -> None:
         """Room for the padded pass in every row; KV memory grows when the longest row needs it."""
-        padded = max(segment.num_nodes for segment in segments)
-        needed = self._capabilities.max_rows, max(self._lengths) + padded
+        width = max(segment.num_nodes for segment in segments)
+        taken = {segment.slot: segment.end + width - segment.num_nodes for segment in segments}
+        free = self._all_free()
+        ends = (taken.get(slot, cell + width) for slot, cell in enumerate(free))
+        needed = self._capabilities.max_rows, max(ends)
         if not self._kv.has_room(*needed):
-            held = [self._held(row) for row in sorted(self._slots, key=self._slots.__getitem__)]
-            self._kv.grow(*needed, held)
+            self._kv.grow(*needed, free)
             self._passes.kv_moved()
 
-    def _held(self, row: int) -> int:
-        """Positions of the row with something in them, provisional ones included."""
+    def _all_free(self) -> list[int]:
+        """The first cell of every slot with nothing in it."""
+        return [self._free(row) for row in sorted(self._slots, key=self._slots.__getitem__)]
+
+    def _free(self, row: int) -> int:
         pending = self._pending.get(row)
-        return self.length(row) + (pending.num_nodes if pending else 0)
+        return pending.end if pending else cell_of(self.length(row))
 
     def _check_context(self, positions: int) -> None:
         limit = self._capabilities.max_context

@@ -1,4 +1,4 @@
-"""KV memory: growth keeps rows, commits compact them, slots copy."""
+"""KV memory: growth keeps rows, commits compact them, slots copy, free cells are finite."""
 
 import numpy as np
 import pytest
@@ -7,12 +7,18 @@ from medusakit.errors import RuntimeFailure
 from medusakit.runtimes.onnx.kv import KvCache
 
 
-def filled(slots=2, positions=10):
-    cache = KvCache(num_layers=3, kv_heads=2, head_dim=4)
-    assert not cache.has_room(slots, positions)
-    cache.grow(slots, positions, [])
-    cache.buffer[:] = np.random.default_rng(0).normal(size=cache.buffer.shape)
+def filled(slots=2, cells=10):
+    cache = KvCache(num_layers=3, kv_heads=2, head_dim=32)
+    assert not cache.has_room(slots, cells)
+    cache.grow(slots, cells, [])
+    assert not cache.keys.any() and not cache.values.any()
+    for memory in (cache.keys, cache.values):
+        memory[:] = np.random.default_rng(0).normal(size=memory.shape)
     return cache
+
+
+def both(cache):
+    return [cache.keys.copy(), cache.values.copy()]
 
 
 def test_room_is_what_was_made():
@@ -23,28 +29,33 @@ def test_room_is_what_was_made():
 
 def test_growth_keeps_what_rows_hold():
     cache = filled()
-    before, capacity = cache.buffer.copy(), cache.capacity
+    before, capacity = both(cache), cache.capacity
     cache.grow(3, capacity + 1, [7, 2])
     assert cache.num_slots == 3 and cache.capacity > capacity
-    np.testing.assert_array_equal(cache.buffer[:, 0, :, :7], before[:, 0, :, :7])
-    np.testing.assert_array_equal(cache.buffer[:, 1, :, :2], before[:, 1, :, :2])
+    for new, old in zip(both(cache), before, strict=True):
+        np.testing.assert_array_equal(new[:, 0, :, :, :7], old[:, 0, :, :, :7])
+        np.testing.assert_array_equal(new[:, 1, :, :, :2], old[:, 1, :, :, :2])
+        assert not new[:, 2].any() and not new[:, 1, :, :, 2:].any()
 
 
-@pytest.mark.parametrize("nodes", [[0, 1, 2], [0, 2, 4], [1], [0, 1, 4, 6], []])
-def test_a_commit_moves_its_nodes_down(nodes):
-    cache, sources = filled(), [5 + node for node in nodes]
-    before = cache.buffer.copy()
-    cache.keep(1, 5, nodes)
-    np.testing.assert_array_equal(cache.buffer[:, 1, :, 5 : 5 + len(sources)], before[:, 1][:, :, sources])
-    np.testing.assert_array_equal(cache.buffer[:, 0], before[:, 0])
-    np.testing.assert_array_equal(cache.buffer[:, 1, :, :5], before[:, 1, :, :5])
+@pytest.mark.parametrize("sources", [[5, 6, 7], [5, 7, 9], [6], [7, 6, 8]])
+def test_a_move_is_all_at_once_and_of_one_row(sources):
+    cache = filled()
+    before = both(cache)
+    targets = np.arange(5, 5 + len(sources))
+    cache.move(1, np.array(sources), targets)
+    for new, old in zip(both(cache), before, strict=True):
+        np.testing.assert_array_equal(new[:, 1][:, :, :, targets], old[:, 1][:, :, :, sources])
+        np.testing.assert_array_equal(new[:, 0], old[:, 0])
+        np.testing.assert_array_equal(new[:, 1, :, :, :5], old[:, 1, :, :, :5])
 
 
 def test_a_row_moves_into_another_slot():
     cache = filled()
-    before = cache.buffer.copy()
+    before = both(cache)
     cache.copy_slot(1, 0, 6)
-    np.testing.assert_array_equal(cache.buffer[:, 0, :, :6], before[:, 1, :, :6])
+    for new, old in zip(both(cache), before, strict=True):
+        np.testing.assert_array_equal(new[:, 0, :, :, :6], old[:, 1, :, :, :6])
 
 
 def test_a_cache_that_no_machine_holds_is_refused_with_its_size():
