@@ -67,7 +67,8 @@ def _enlarged(old: FloatArray, slots: int, capacity: int, held: Sequence[int]) -
             f"no memory for a KV cache of {total:.0f} MiB ({slots} rows of {capacity} positions)",
             hint="a smaller --max-context, or fewer rows",
         ) from None
-    for slot, cells in enumerate(held[: old.shape[1]]):
+    for slot, free in enumerate(held[: old.shape[1]]):
+        cells = min(free, old.shape[4])  # the first free cell may be that of a block still to come
         new[:, slot, :, :, :cells] = old[:, slot, :, :, :cells]
     return new
 

@@ -38,6 +38,14 @@ def test_growth_keeps_what_rows_hold():
         assert not new[:, 2].any() and not new[:, 1, :, :, 2:].any()
 
 
+def test_growth_at_a_block_boundary_copies_what_there_is():
+    cache = filled()
+    before, capacity = both(cache), cache.capacity
+    cache.grow(2, 1100, [1024, 3])
+    for new, old in zip(both(cache), before, strict=True):
+        np.testing.assert_array_equal(new[:, 0, :, :, :capacity], old[:, 0])
+
+
 @pytest.mark.parametrize("sources", [[5, 6, 7], [5, 7, 9], [6], [7, 6, 8]])
 def test_a_move_is_all_at_once_and_of_one_row(sources):
     cache = filled()
