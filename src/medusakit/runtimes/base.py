@@ -22,7 +22,7 @@ class Capabilities:
     """What a runtime can do on this model; the engine falls back where one is False.
 
     weights      stored weight format: f32, int8, int4 (torch: its dtype)
-    exact        "bitwise-ties" (fp32) or "numerical-ties" (formats that quantise activations)
+    exact        "bitwise-ties" (fp32, and formats whose kernels keep a node's bits in any tree) or "numerical-ties"
     max_rows     rows that may be active at once
     max_context  positions a row may hold, root and drafted nodes included
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from medusakit.models.spec import ModelSpec, WeightSource
 from medusakit.runtimes.base import Capabilities
 from medusakit.runtimes.onnx.cache import cached_graph
 from medusakit.runtimes.onnx.cells import cell_of, node_cells
+from medusakit.runtimes.onnx.exactness import bits_are_kept, remembered
 from medusakit.runtimes.onnx.formats import WEIGHTS
 from medusakit.runtimes.onnx.heads import HeadLayout
 from medusakit.runtimes.onnx.kv import KvCache
 from medusakit.runtimes.onnx.passes import PassRunner, Results, Segment
 from medusakit.runtimes.onnx.scores import OnnxScores
-from medusakit.runtimes.onnx.session import make_session
+from medusakit.runtimes.onnx.session import default_threads, make_session
 from medusakit.tree.topology import FloatArray, IntArray, Tree
 
 _CHUNK = 256  # prompt positions a pass: attention scores of a chunk stay in some tens of megabytes
@@ -220,10 +222,14 @@ def load_onnx(
     limit = _context_limit(source.spec, max_context)  # before the graph, which may take long to build
     graph = cached_graph(source, chosen, cache_dir)
     session = make_session(graph.path, threads=threads)
-    exact = "bitwise-ties" if chosen == "f32" else "numerical-ties"
-    return OnnxRuntime(
-        session, source.spec, Capabilities(chosen, exact, max_rows, limit), requantised=graph.requantised
-    )
+    limit = _context_limit(source.spec, max_context)
+    capabilities = Capabilities(chosen, "numerical-ties", max_rows, limit)
+    runtime = OnnxRuntime(session, source.spec, capabilities, requantised=graph.requantised)
+    if chosen == "f32" or remembered(graph.path.parent, threads or default_threads(), lambda: bits_are_kept(runtime)):
+        runtime = OnnxRuntime(
+            session, source.spec, replace(capabilities, exact="bitwise-ties"), requantised=graph.requantised
+        )
+    return runtime
 
 
 def _context_limit(spec: ModelSpec, asked: int | None) -> int:

@@ -29,7 +29,7 @@ def logits(runtime, ids=PROMPT):
 def test_the_default_format_follows_the_file_without_rounding_again(tmp_path, format, weights):
     runtime = load(tmp_path, format=format)
     assert runtime.capabilities.weights == weights
-    assert runtime.capabilities.exact == ("bitwise-ties" if weights == "f32" else "numerical-ties")
+    assert runtime.capabilities.exact == "bitwise-ties"
     assert runtime.requantised == ()
 
 
