@@ -45,7 +45,7 @@ def bits_are_kept(runtime: Runtime) -> bool:
 
 
 def remembered(folder: Path, threads: int, check: Callable[[], bool]) -> bool:
-    """What `check` said on this processor before, else what it says now; a folder that cannot be written is no error."""
+    """What `check` said on this processor before, else what it says now; no error where it cannot be written down."""
     file, key = folder / _FILE, _machine(threads)
     known: dict[str, bool] = {}
     with suppress(OSError, ValueError):
