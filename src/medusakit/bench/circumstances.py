@@ -49,6 +49,7 @@ def model(llm: LLM) -> dict[str, Any]:
         "family": spec.family,
         "fingerprint": parts.source.fingerprint,
         "weights": llm.runtime.capabilities.weights,
+        "exact": llm.runtime.capabilities.exact,
         "drafter": artifact.manifest.drafter.family if artifact else None,
         "heads_created": artifact.manifest.provenance.created if artifact else None,
         "nodes": parts.topology.num_nodes,
