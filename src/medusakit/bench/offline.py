@@ -75,6 +75,8 @@ def run_offline(
 
 def make_modes(llm: LLM, config: OfflineConfig) -> list[Mode]:
     """The modes, plain first: it is the baseline and writes the first answers. Raises UsageError."""
+    if not config.modes:
+        raise UsageError("no mode to run", hint=f"--modes {','.join(MODES)}")
     if unknown := set(config.modes) - set(MODES):
         raise UsageError(f"unknown mode {sorted(unknown)[0]}", hint=f"--modes {','.join(MODES)}")
     if "medusa" in config.modes and llm.parts.drafter is None:

@@ -135,6 +135,8 @@ def test_plain_is_always_the_baseline() -> None:
 def test_modes_that_cannot_be_run_are_refused() -> None:
     with pytest.raises(UsageError, match="turbo"):
         make_modes(toy_llm(), OfflineConfig(modes=("plain", "turbo")))
+    with pytest.raises(UsageError, match="no mode"):
+        make_modes(toy_llm(), OfflineConfig(modes=()))
     with pytest.raises(UsageError, match="heads"):
         make_modes(bare_llm(), OfflineConfig())
     with pytest.raises(UsageError, match="greedy"):
