@@ -17,6 +17,7 @@ from medusakit.runtimes.onnx.cells import cell_of, node_cells
 from medusakit.runtimes.onnx.exactness import bits_are_kept, remembered
 from medusakit.runtimes.onnx.formats import WEIGHTS
 from medusakit.runtimes.onnx.heads import HeadLayout
+from medusakit.runtimes.onnx.hugepages import with_large_pages
 from medusakit.runtimes.onnx.kv import KvCache
 from medusakit.runtimes.onnx.passes import PassRunner, Results, Segment
 from medusakit.runtimes.onnx.scores import OnnxScores
@@ -221,7 +222,7 @@ def load_onnx(
         )
     limit = _context_limit(source.spec, max_context)  # before the graph, which may take long to build
     graph = cached_graph(source, chosen, cache_dir)
-    session = make_session(graph.path, threads=threads)
+    session = with_large_pages(lambda: make_session(graph.path, threads=threads))
     limit = _context_limit(source.spec, max_context)
     capabilities = Capabilities(chosen, "numerical-ties", max_rows, limit)
     runtime = OnnxRuntime(session, source.spec, capabilities, requantised=graph.requantised)
