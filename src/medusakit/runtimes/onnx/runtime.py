@@ -223,7 +223,6 @@ def load_onnx(
     limit = _context_limit(source.spec, max_context)  # before the graph, which may take long to build
     graph = cached_graph(source, chosen, cache_dir)
     session = with_large_pages(lambda: make_session(graph.path, threads=threads))
-    limit = _context_limit(source.spec, max_context)
     capabilities = Capabilities(chosen, "numerical-ties", max_rows, limit)
     runtime = OnnxRuntime(session, source.spec, capabilities, requantised=graph.requantised)
     if chosen == "f32" or remembered(graph.path.parent, threads or default_threads(), lambda: bits_are_kept(runtime)):
