@@ -2,57 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from medusakit.artifact.files import sha256_file
 from medusakit.artifact.schema import Backbone
-from medusakit.errors import DatasetError
 from medusakit.runtimes.base import Runtime
-from medusakit.text.chat import chat_ids
 from medusakit.text.tokenizer import Tokenizer
 from medusakit.train.answering import common_prefix
+from medusakit.train.answers import GivenAnswer, read_answers
 from medusakit.train.dataset import DatasetManifest, ShardWriter
 from medusakit.train.interrupt import deferred_interrupt
 from medusakit.train.progress import Meter, OnProgress, ignore
-from medusakit.train.seeds import read_json_lines
-from medusakit.train.shards import Sample, group_of
-
-
-@dataclass(frozen=True, slots=True)
-class GivenAnswer:
-    """A prompt (chat template applied) and what the model answered, as token ids."""
-
-    prompt_ids: Sequence[int]
-    gen_ids: Sequence[int]
-
-
-def read_answers(path: Path, tokenizer: Tokenizer) -> Iterator[GivenAnswer]:
-    """`{"prompt": text or token ids, "gen": token ids}` a line. Raises DatasetError naming it."""
-    for number, entry in read_json_lines(path):
-        prompt = _prompt_ids(entry, tokenizer)
-        gen = entry.get("gen")
-        if not prompt or not gen or not all(_is_id(token, tokenizer) for token in (*prompt, *gen)):
-            raise DatasetError(
-                f'{path}, line {number}: expected "prompt" and "gen" with token ids below {tokenizer.vocab_size}'
-            )
-        yield GivenAnswer(prompt, gen)
-
-
-def _prompt_ids(entry: Mapping[str, Any], tokenizer: Tokenizer) -> list[int]:
-    prompt = entry.get("prompt")
-    if isinstance(prompt, str):
-        ids: list[int] = chat_ids(tokenizer, [{"role": "user", "content": prompt}])
-        return ids
-    return [*prompt] if isinstance(prompt, list) else []
-
-
-def _is_id(token: object, tokenizer: Tokenizer) -> bool:
-    return isinstance(token, int) and 0 <= token < tokenizer.vocab_size
+from medusakit.train.shards import Sample
 
 
 def capture(
@@ -76,9 +39,8 @@ def capture(
         row, context = runtime.add_row(), list[int]()
         try:
             for done, answer in enumerate(given, start=1):
-                group = group_of(answer.prompt_ids)
-                if (group, 0) not in writer.finished and _fits(answer, runtime):
-                    context, sample = _states(runtime, row, context, answer, group)
+                if (answer.group, answer.turn) not in writer.finished and _fits(answer, runtime):
+                    context, sample = _states(runtime, row, context, answer)
                     writer.add(sample)
                 meter.report(done, f"{writer.num_tokens:,} tokens")
                 if pressed():
@@ -94,13 +56,13 @@ def _fits(answer: GivenAnswer, runtime: Runtime) -> bool:
     return len(answer.prompt_ids) + len(answer.gen_ids) <= runtime.capabilities.max_context
 
 
-def _states(
-    runtime: Runtime, row: int, context: list[int], answer: GivenAnswer, group: int
-) -> tuple[list[int], Sample]:
+def _states(runtime: Runtime, row: int, context: list[int], answer: GivenAnswer) -> tuple[list[int], Sample]:
     """The row's new content, and the sample: states at positions P - 1 .. P + G - 2 of its ids."""
     ids = [*answer.prompt_ids, *answer.gen_ids]
     shared = common_prefix(context, answer.prompt_ids[:-1])
     runtime.truncate(row, shared)
     states = runtime.hidden_states(row, ids[shared:-1])
     hidden = states[len(answer.prompt_ids) - 1 - shared :].astype(np.float16)
-    return ids[:-1], Sample(np.array(ids, np.int32), len(answer.prompt_ids), hidden, group)
+    return ids[:-1], Sample(
+        np.array(ids, np.int32), len(answer.prompt_ids), hidden, answer.group, answer.turn
+    )

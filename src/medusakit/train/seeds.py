@@ -137,6 +137,8 @@ def _reason(seed: Conversation, config: SeedConfig, forbidden: BenchmarkTexts, s
 
 
 def _openings(files: Sequence[str]) -> Iterator[str]:
+    """First prompts of answers files; later turns are there as token ids."""
     for name in files:
-        for seed in read_seeds(Path(name)):
-            yield seed.turns[0].strip()
+        for _, entry in read_json_lines(Path(name)):
+            if isinstance(prompt := entry.get("prompt"), str):
+                yield prompt.strip()
