@@ -10,12 +10,15 @@ Inputs (b rows of n nodes, t = b * n; c cells a row; h and l row selections; s =
     cos, sin        [positions, half]   half a head's rotated dimensions;
                                         cos_local, sin_local where windowed layers rotate otherwise
     hidden_rows     [h]                 int64 into the t nodes;  logit_rows [l] int64 into the h hidden states
+    activation_level, activation_zero   only where whole rows are rounded: see `integers`
     past.keys.{layer}    [b, kv, 1, c, size]   bound to the same memory as present.keys.{layer}
     past.values.{layer}  [b, kv, s, c, 16]     likewise
 Outputs: hidden [h, d] after the final norm, logits [l, V], present.keys.{layer}, present.values.{layer}.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import numpy as np
 
@@ -25,20 +28,24 @@ from medusakit.runtimes.onnx.embedding import emit_embedding
 from medusakit.runtimes.onnx.graph import Dim, GraphWriter
 from medusakit.runtimes.onnx.heads import HeadLayout
 from medusakit.runtimes.onnx.kv import SLICE
-from medusakit.runtimes.onnx.linears import LinearWriter
+from medusakit.runtimes.onnx.linears import LinearWriter, by_row
+from medusakit.runtimes.onnx.rotation import RotatedSource
 
 
 def build_decoder(source: WeightSource, weights: str, graph: GraphWriter) -> tuple[str, ...]:
     """Write the whole graph of `source` and save it; returns the names of the tensors that were rounded again."""
+    rotated = RotatedSource(source) if by_row(source, weights) else None
     linears = LinearWriter(graph, source, weights)
-    _Decoder(source, graph, linears).build()
+    _Decoder(rotated or source, graph, linears, rotated).build()
     graph.save()
     return tuple(linears.requantised)
 
 
 class _Decoder:
-    def __init__(self, source: WeightSource, graph: GraphWriter, linears: LinearWriter) -> None:
-        self._source, self._graph, self._linears = source, graph, linears
+    def __init__(
+        self, source: WeightSource, graph: GraphWriter, linears: LinearWriter, rotated: RotatedSource | None
+    ) -> None:
+        self._source, self._graph, self._linears, self._rotated = source, graph, linears, rotated
         self._spec: ModelSpec = source.spec
         self._layout = HeadLayout.of(source.spec)
 
@@ -46,15 +53,16 @@ class _Decoder:
         spec, graph = self._spec, self._graph
         self._declare()
         attention = AttentionWriter(self._source, graph, self._linears)
-        residual = emit_embedding(self._source, graph, "ids")
+        residual = self._turned(emit_embedding(self._source, graph, "ids"), "turn")
         normed = self._norm(residual, "layers.0.attn_norm")
         for layer in range(spec.num_layers):
             update = self._attention(attention, layer, normed)
             residual, normed = self._add_norm(residual, update, f"layers.{layer}.ffn_norm")
             following = f"layers.{layer + 1}.attn_norm" if layer + 1 < spec.num_layers else "final_norm"
             residual, normed = self._add_norm(residual, self._feed_forward(layer, normed), following)
-        graph.node("Gather", [normed, "hidden_rows"], "hidden", axis=0)
-        self._lm_head(graph.node("Gather", ["hidden", "logit_rows"], "head_in", axis=0))
+        states = graph.node("Gather", [normed, "hidden_rows"], "states", axis=0)
+        graph.node("Identity", [self._turned(states, "unturn")], "hidden")
+        self._lm_head(graph.node("Gather", [states, "logit_rows"], "head_in", axis=0))
 
     def _declare(self) -> None:
         spec, graph = self._spec, self._graph
@@ -95,8 +103,24 @@ class _Decoder:
         else:
             active = graph.node("FastGelu", [gate], f"{at}.active", contrib=True)
         product = graph.node("Mul", [active, self._linear(x, f"{at}.up")], f"{at}.gated")
-        update = self._linear(product, f"{at}.down")
+        update = self._linear(self._spread(product), f"{at}.down")
         return self._norm(update, f"{at}.post_ffn_norm") if self._spec.sandwich_norms else update
+
+    def _turned(self, x: str, name: Literal["turn", "unturn"]) -> str:
+        """x [t, d] in or out of the rotation of the residual stream, where there is one."""
+        matrix = None if self._rotated is None else getattr(self._rotated, name)
+        return x if matrix is None else self._graph.node("MatMul", [x, self._graph.weight(name, matrix)], f"{x}.{name}")
+
+    def _spread(self, product: str) -> str:
+        """The gated product, rotated in blocks, where `down` expects it so."""
+        matrix = None if self._rotated is None else self._rotated.product
+        if matrix is None:
+            return product
+        graph = self._graph
+        shapes = [graph.weight(f"shape.{size}", np.array([-1, size])) for size in (len(matrix), self._spec.ffn_size)]
+        blocks = graph.node("Reshape", [product, shapes[0]], f"{product}.blocks")
+        spread = graph.node("MatMul", [blocks, graph.weight("hadamard", matrix)], f"{product}.spread")
+        return graph.node("Reshape", [spread, shapes[1]], f"{product}.rotated")
 
     def _lm_head(self, x: str) -> None:
         graph, cap = self._graph, self._spec.final_softcap

@@ -1,7 +1,7 @@
-"""Linear layers in the graph: dense float32, or 8- and 4-bit blocks through `MatMulNBits`.
+"""Linear layers in the graph: dense float32, 8- and 4-bit blocks through `MatMulNBits`, or whole 8-bit rows.
 
 `MatMulNBits` quantises activations per row and block, so a node's result does not depend on its siblings (one scale for
-the whole tensor, as in DynamicQuantizeMatMul, would break exactness).
+the whole tensor, as in DynamicQuantizeMatMul, would break exactness). So do whole rows: see `integers`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from medusakit.models.spec import StoredTensor, WeightSource
 from medusakit.runtimes.onnx.blocks import Blocks, is_block_format, pack, quantise, stored_bits, unpack
 from medusakit.runtimes.onnx.graph import GraphWriter
+from medusakit.runtimes.onnx.integers import IntegerWriter
 from medusakit.tree.topology import FloatArray
 
 _INT8_ACTIVATIONS = 4  # `accuracy_level`: integer products, the fast kernels
@@ -24,6 +25,7 @@ class LinearWriter:
 
     def __init__(self, graph: GraphWriter, source: WeightSource, weights: str) -> None:
         self._graph, self._source, self._weights = graph, source, weights
+        self._integers = IntegerWriter(graph) if by_row(source, weights) else None
         self.requantised: list[str] = []
 
     def emit(
@@ -43,6 +45,11 @@ class LinearWriter:
         if self._weights == "f32":
             dense = [tensor.f32() for tensor in tensors]
             return self._dense(x, name, np.concatenate(dense) if len(dense) > 1 else dense[0], bias)
+        if self._integers is not None:
+            self.requantised += [tensor.name for tensor in tensors]
+            values = np.concatenate([tensor.f32() for tensor in tensors])
+            product = self._integers.emit(x, name, values, rows="logit_rows" if head else "ids")
+            return product if bias is None else self._add(product, name, bias)
         blocks = [self._blocks(tensor, head) for tensor in tensors]
         stacked = _stack(blocks)
         if stacked is not None:
@@ -104,6 +111,11 @@ class LinearWriter:
                 keepdims=0,
             )
         return name
+
+
+def by_row(source: WeightSource, weights: str) -> bool:
+    """Whether weights are rounded anew, by output channel: the fast int8, unless the file has 8-bit blocks itself."""
+    return weights == "int8" and source.default_weights != "int8"
 
 
 def _stack(parts: Sequence[Blocks]) -> Blocks | None:

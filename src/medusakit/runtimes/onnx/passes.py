@@ -20,6 +20,7 @@ from medusakit.errors import RuntimeFailure
 from medusakit.models.spec import ModelSpec
 from medusakit.runtimes.onnx.bias import write_bias
 from medusakit.runtimes.onnx.cells import node_cells
+from medusakit.runtimes.onnx.integers import activation_levels
 from medusakit.runtimes.onnx.kv import SLICE, KvCache
 from medusakit.runtimes.onnx.rotary import rotary_tables
 from medusakit.tree.topology import BoolArray, FloatArray, IntArray, Topology
@@ -121,7 +122,7 @@ class PassRunner:
     def __init__(self, session: Any, spec: ModelSpec, kv: KvCache, max_context: int) -> None:
         self._session, self._spec, self._kv, self._max_context = session, spec, kv, max_context
         self._bound: dict[PassShape, _Bound] = {}
-        self._tables: dict[str, FloatArray] = {}
+        self._tables: dict[str, NDArray[Any]] = {}
         self._hidden = np.empty((0, spec.hidden_size), np.float32)
         self._logits = np.empty((0, spec.vocab_size), np.float32)
         self._biases = {window: np.empty(0, np.float32) for window in sorted(set(spec.windows))}
@@ -130,8 +131,10 @@ class PassRunner:
         """The KV memory has another address and capacity: bindings are stale, tables too short."""
         self._bound.clear()
         cells = self._kv.capacity
-        self._tables = rotary_tables(self._spec, cells, self._max_context)
+        self._tables = {**rotary_tables(self._spec, cells, self._max_context)}
         self._tables["ones"] = np.ones((cells, SLICE), np.float32)
+        asked = {found.name for found in self._session.get_inputs()}
+        self._tables.update((name, value) for name, value in activation_levels().items() if name in asked)
 
     def run(self, segments: Sequence[Segment], free: Sequence[int], results: Results) -> tuple[FloatArray, FloatArray]:
         """(hidden [h, d], logits [l, V]) of the wanted nodes, rows in slot order; views that the next run overwrites.

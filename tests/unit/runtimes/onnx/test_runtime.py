@@ -39,10 +39,10 @@ def test_stored_integers_give_the_dequantised_models_scores(tmp_path, format, we
     """Up to the rounding of activations to 8 bits; where weights are rounded again the runtime says so."""
     expected = logits(load(tmp_path, format=format, weights="f32"))
     runtime = load(tmp_path, format=format, weights=weights)
-    wide = weights == "int4" and format in ("q8_0", "q5_0", "q5_1")
-    assert bool(runtime.requantised) == wide
+    four_bit_file = format in ("q4_0", "q4_1")
+    assert bool(runtime.requantised) == (four_bit_file != (weights == "int4"))
     error = np.sqrt(((logits(runtime) - expected) ** 2).mean()) / expected.std()
-    assert error < (0.5 if wide else 0.1)
+    assert error < (0.5 if weights == "int4" and not four_bit_file else 0.1)
 
 
 @pytest.mark.parametrize("variant", ["qwen2", "qwen3", "gemma3", "phi3"])
