@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import medusakit
-from medusakit.cli.main import COMMANDS
+from medusakit.cli.root import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from medusakit.cli.main import cli
+from medusakit.cli.root import cli
 from medusakit.config import KEYS, Key
 
 INTRODUCTION = """\

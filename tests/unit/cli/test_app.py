@@ -10,7 +10,7 @@ import pytest
 
 from medusakit.cli.app import plain_reason
 from medusakit.cli.group import LazyGroup
-from medusakit.cli.main import COMMANDS, cli
+from medusakit.cli.root import COMMANDS, cli
 from medusakit.config import Config
 from medusakit.errors import UsageError
 

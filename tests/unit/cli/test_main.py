@@ -6,13 +6,15 @@ import os
 import shlex
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import click
 import pytest
 
 from cli_fakes import FakeLLM, Invoke
 from medusakit.cli.group import LazyGroup
-from medusakit.cli.main import COMMANDS, cli
+from medusakit.cli.root import COMMANDS, cli
 from medusakit.errors import (
     ArtifactMismatchError,
     ContextLengthError,
@@ -20,6 +22,8 @@ from medusakit.errors import (
     ModelError,
     UsageError,
 )
+
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
 
 @pytest.mark.parametrize(
@@ -128,6 +132,26 @@ sys.exit(main([], wait))
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         process.terminate()
         assert process.stdout.read() == "cleaned up\n" and process.wait(10) == 143
+
+
+@pytest.mark.parametrize("module", ["click", "medusakit.cli.root", "tomllib"])
+@pytest.mark.parametrize("entry", tomllib.loads(PYPROJECT.read_text())["project"]["scripts"].values())
+def test_ctrl_c_while_modules_are_imported_ends_quietly(module: str, entry: str) -> None:
+    """Each entry point of the package, interrupted by the first import of a module."""
+    code = f"""
+import builtins, signal, sys
+from importlib.metadata import EntryPoint
+real = builtins.__import__
+def watched(name, *rest):
+    if name == {module!r} and name not in sys.modules:
+        signal.raise_signal(signal.SIGINT)
+    return real(name, *rest)
+builtins.__import__ = watched
+sys.argv = ["medusa", "config", "show"]
+sys.exit(EntryPoint("medusa", {entry!r}, "console_scripts").load()())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from medusakit.cli.main import COMMANDS
 from medusakit.cli.reference import render
+from medusakit.cli.root import COMMANDS
 from medusakit.config import KEYS
 
 PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
