@@ -14,6 +14,9 @@ from medusakit.models.spec import WeightSource
 if TYPE_CHECKING:
     from medusakit.artifact.io import Artifact
 
+AGAIN = "copy or train the heads again"
+DRAFT_IDS = "draft_ids"
+
 
 def check_fits(artifact: Artifact, source: WeightSource, *, tokenizer_hash: str = "") -> None:
     """Raises ArtifactMismatchError with both values if width, vocabulary, tokenizer or fingerprint differ.
@@ -39,18 +42,26 @@ def check_fits(artifact: Artifact, source: WeightSource, *, tokenizer_hash: str 
 def check_tensors(
     artifact: Artifact, tensors: Mapping[str, NDArray[np.generic]], expected: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """The drafter's file must hold exactly the tensors that its family expects. Raises ArtifactError naming one."""
+    """The drafter's file must hold exactly the tensors that its family expects: float16, but for the draft ids.
+
+    Raises ArtifactError naming the first that differs.
+    """
     for name, shape in expected.items():
         if name not in tensors:
-            raise ArtifactError(f"{artifact.path}: tensor {name} is missing from the drafter's file")
-        if tensors[name].shape != shape:
+            raise ArtifactError(f"{artifact.path}: tensor {name} is missing from the drafter's file", hint=AGAIN)
+        found = tensors[name]
+        if found.shape != shape:
             raise ArtifactError(
-                f"{artifact.path}: tensor {name} has shape {list(tensors[name].shape)}, "
-                f"the manifest asks for {list(shape)}"
+                f"{artifact.path}: tensor {name} has shape {list(found.shape)}, the manifest asks for {list(shape)}",
+                hint=AGAIN,
             )
-    _check_draft_ids(artifact, tensors.get("draft_ids"))
+        if name != DRAFT_IDS and found.dtype != np.float16:
+            raise ArtifactError(
+                f"{artifact.path}: tensor {name} is stored as {found.dtype}, expected float16", hint=AGAIN
+            )
+    _check_draft_ids(artifact, tensors.get(DRAFT_IDS))
     if extra := sorted(tensors.keys() - expected.keys()):
-        raise ArtifactError(f"{artifact.path}: unexpected tensor {extra[0]} in the drafter's file")
+        raise ArtifactError(f"{artifact.path}: unexpected tensor {extra[0]} in the drafter's file", hint=AGAIN)
 
 
 def _check_draft_ids(artifact: Artifact, ids: NDArray[np.generic] | None) -> None:
@@ -63,5 +74,5 @@ def _check_draft_ids(artifact: Artifact, ids: NDArray[np.generic] | None) -> Non
         raise ArtifactError(
             f"{artifact.path}: draft_ids ({ids.dtype}) must be token ids from 0 to {vocab_size - 1} in rising order, "
             f"got values from {ids.min()} to {ids.max()}",
-            hint="copy or train the heads again",
+            hint=AGAIN,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from medusakit.artifact import io as artifact_io
 from medusakit.artifact.io import check_fits, check_tensors, load_artifact, save_artifact
@@ -210,15 +212,29 @@ def test_another_tokenizer_is_a_mismatch(tmp_path: Path) -> None:
 
 
 def test_missing_extra_and_misshapen_tensors(tmp_path: Path) -> None:
-    artifact = save(tmp_path / "heads")
+    artifact = save(tmp_path / "heads", w=np.ones((2, 8), np.float32), draft_ids=np.arange(4, dtype=np.int32))
     tensors = artifact.tensors()
-    check_tensors(artifact, tensors, {"w": (2, 8), "ids": (4,)})
+    check_tensors(artifact, tensors, {"w": (2, 8), "draft_ids": (4,)})
     with pytest.raises(ArtifactError, match="tensor b is missing"):
-        check_tensors(artifact, tensors, {"w": (2, 8), "ids": (4,), "b": (1,)})
-    with pytest.raises(ArtifactError, match="unexpected tensor ids"):
+        check_tensors(artifact, tensors, {"w": (2, 8), "draft_ids": (4,), "b": (1,)})
+    with pytest.raises(ArtifactError, match="unexpected tensor draft_ids"):
         check_tensors(artifact, tensors, {"w": (2, 8)})
     with pytest.raises(ArtifactError, match=r"shape \[2, 8\]"):
-        check_tensors(artifact, tensors, {"w": (8, 2), "ids": (4,)})
+        check_tensors(artifact, tensors, {"w": (8, 2), "draft_ids": (4,)})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
+def test_a_tensor_of_another_width_is_named(tmp_path: Path, dtype: str) -> None:
+    """A file whose hash the manifest vouches for, but which holds w in another width."""
+    folder = save(tmp_path / "heads").path
+    content = safetensors.numpy.save({"w": np.ones((2, 8), dtype)})
+    (folder / "drafter.safetensors").write_bytes(content)
+    files = json.loads((folder / "medusa.json").read_text())["files"]
+    edit_manifest(folder, files={**files, "drafter.safetensors": hashlib.sha256(content).hexdigest()})
+    artifact = load_artifact(folder)
+    with pytest.raises(ArtifactError, match=f"tensor w is stored as {dtype}, expected float16") as caught:
+        check_tensors(artifact, artifact.tensors(), {"w": (2, 8)})
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("ids", [[0, 10**6], [-1, 0], [3, 3], [5, 2], [0.0, 1.0]])
