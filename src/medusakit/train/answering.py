@@ -81,20 +81,20 @@ class AnswerBatch:
         self._slots = []
 
     def run(self, seeds: Iterator[Conversation], wanted: Callable[[Conversation, int], bool]) -> Iterator[list[Sample]]:
-        """After every step, the answers that ended in it, until all rows are idle and `seeds` is used up.
+        """The answers as they end, until all rows are idle and `seeds` is used up.
 
+        Also yields, mostly nothing, wherever the work can be left: after every step, every prompt that is prefilled, and
+        every conversation that is passed over.
         wanted  (conversation, group) -> whether it is to be answered at all
         """
-        openings = (answer for seed in seeds if (answer := self._opening(seed, wanted)) is not None)
+        openings = (self._opening(seed, wanted) for seed in seeds)
         while True:
-            ended = self._fill(openings)
+            yield from self._fill(openings)
             busy = [slot for slot in self._slots if slot.answer is not None]
-            if busy:
-                self._step(busy)
-                ended += self._collect(busy)
-            yield [answer.sample() for answer in ended]
             if not busy:
                 return
+            self._step(busy)
+            yield from self._collect(busy)
 
     def _opening(self, seed: Conversation, wanted: Callable[[Conversation, int], bool]) -> Answer | None:
         answer = self._turn(seed, [], None)
@@ -120,14 +120,17 @@ class AnswerBatch:
             params, seed=int(rng.integers(1 << 62)), vocab_size=vocab_size, num_prompt_tokens=num_prompt_tokens
         )
 
-    def _fill(self, openings: Iterator[Answer]) -> list[Answer]:
-        """Give every idle row a prompt while there are any. Returns answers that ended with their first token."""
-        ended = []
+    def _fill(self, openings: Iterator[Answer | None]) -> Iterator[list[Sample]]:
+        """Give every idle row a prompt while there are any. Yields answers that ended with their first token."""
         for slot in self._slots:
-            while slot.answer is None and (answer := next(openings, None)) is not None:
-                self._begin(slot, answer)
-                ended += self._collect([slot])
-        return ended
+            while slot.answer is None:
+                try:
+                    answer = next(openings)
+                except StopIteration:
+                    return
+                if answer is not None:
+                    self._begin(slot, answer)
+                yield from self._collect([slot])
 
     def _begin(self, slot: _Slot, answer: Answer) -> None:
         shared = common_prefix(slot.context, answer.prompt[:-1])
@@ -145,16 +148,17 @@ class AnswerBatch:
         for slot in busy:
             self._runtime.commit(slot.row, [0])
 
-    def _collect(self, busy: Sequence[_Slot]) -> list[Answer]:
-        """Answers that have ended. Their rows go on with the conversation's next turn, or become idle."""
-        ended = []
+    def _collect(self, busy: Sequence[_Slot]) -> Iterator[list[Sample]]:
+        """Answers that have ended, each alone, then an empty list. Their rows go on with the conversation's next turn,
+        or become idle."""
         for slot in busy:
             while slot.answer is not None and self._has_ended(slot.answer):
-                ended.append(slot.answer)
-                following, slot.answer = self._next_turn(slot.answer), None
+                ended = slot.answer
+                following, slot.answer = self._next_turn(ended), None
                 if following is not None:
                     self._begin(slot, following)
-        return ended
+                yield [ended.sample()]
+        yield []
 
     def _has_ended(self, answer: Answer) -> bool:
         return answer.gen[-1] in self._tokenizer.eos_ids or len(answer.gen) >= self._config.max_new_tokens

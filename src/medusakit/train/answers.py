@@ -1,7 +1,7 @@
-"""Files of answers: what the model said to which prompt, without hidden states, so a hundred times smaller.
+"""Files of answers: what the model said to which prompts, without hidden states, so a hundred times smaller.
 
-A line: {"prompt": text or token ids, "gen": token ids}, and for a later turn of a conversation
-"opening": how many ids of `prompt` are the conversation's first prompt, "turn": which answer it is, from 0.
+A line is one conversation:  {"turns": [the user's texts], "gens": [token ids of each answer]},
+or a single answer:          {"prompt": text or token ids, "gen": token ids}.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from medusakit.text.chat import chat_ids
 from medusakit.text.tokenizer import Tokenizer
 from medusakit.train.dataset import Dataset
 from medusakit.train.seeds import read_json_lines, read_seeds
-from medusakit.train.shards import Sample, group_of
+from medusakit.train.shards import group_of
 from medusakit.train.templates import Conversation
 
 
@@ -34,47 +35,62 @@ class GivenAnswer:
 
 
 def read_answers(path: Path, tokenizer: Tokenizer) -> Iterator[GivenAnswer]:
-    """The answers of a jsonl or jsonl.gz file. Raises DatasetError naming the line that is not one."""
+    """The answers of a jsonl or jsonl.gz file. Raises DatasetError naming the line that holds none."""
     for number, entry in read_json_lines(path):
-        prompt, gen = _prompt_ids(entry, tokenizer), entry.get("gen")
-        if not prompt or not gen or not all(_is_id(token, tokenizer) for token in (*prompt, *gen)):
-            raise DatasetError(
-                f'{path}, line {number}: expected "prompt" and "gen" with token ids below {tokenizer.vocab_size}'
-            )
-        opening, turn = entry.get("opening", len(prompt)), entry.get("turn", 0)
-        if not (_is_count(opening, 1, len(prompt)) and _is_count(turn, 0, 10_000)):
-            raise DatasetError(
-                f'{path}, line {number}: "opening" is {opening!r} and "turn" {turn!r}; expected a number of prompt '
-                f"ids (1 to {len(prompt)}) and the number of a turn, from 0"
-            )
-        yield GivenAnswer(prompt, gen, group_of(prompt[:opening]), turn)
+        if "turns" in entry:
+            yield from _conversation(f"{path}, line {number}", entry, tokenizer)
+        else:
+            prompt, gen = _prompt_ids(entry, tokenizer), entry.get("gen", [])
+            if not (_are_ids(prompt, tokenizer) and _are_ids(gen, tokenizer)):
+                raise DatasetError(
+                    f'{path}, line {number}: expected "prompt" and "gen" with token ids below {tokenizer.vocab_size}'
+                )
+            yield GivenAnswer(prompt, gen, group_of(prompt), 0)
 
 
 def write_answers(dataset: Dataset, seeds: Path, tokenizer: Tokenizer, out: Path) -> int:
-    """The answers of a distilled set whose prompts are in `seeds`, as a jsonl.gz file. Returns how many.
+    """The answers of a distilled set whose prompts are in `seeds`, as a jsonl.gz file. Returns how many conversations.
 
     Conversations that are not among the seeds (answers to an older file) are left out.
     """
-    origins = {
-        group_of(chat_ids(tokenizer, [{"role": "user", "content": seed.turns[0]}])): seed for seed in read_seeds(seeds)
-    }
-    found = (sample for sample in dataset if sample.group in origins)
-    samples = sorted(found, key=lambda sample: (sample.group, sample.turn))
-    openings = {sample.group: sample.prompt_len for sample in samples if sample.turn == 0}
-    lines = [_line(sample, openings[sample.group], origins[sample.group]) for sample in samples]
+    asked = {group_of(_chat_ids(seed.turns[:1], [], tokenizer)): seed for seed in read_seeds(seeds)}
+    said: dict[int, dict[int, list[int]]] = {}
+    for sample in dataset:
+        if sample.group in asked:
+            said.setdefault(sample.group, {})[sample.turn] = sample.gen.tolist()
+    lines = [_line(asked[group], gens) for group, gens in sorted(said.items()) if 0 in gens]
     write_atomic(out, gzip.compress("".join(lines).encode(), 9, mtime=0))
     return len(lines)
 
 
-def _line(sample: Sample, opening: int, seed: Conversation) -> str:
-    gen = sample.gen.tolist()
-    if sample.turn == 0:
-        entry: dict[str, Any] = {"prompt": seed.turns[0], "gen": gen}
-    else:
-        prompt = sample.ids[: sample.prompt_len].tolist()
-        entry = {"prompt": prompt, "gen": gen, "opening": opening, "turn": sample.turn}
-    entry |= {"source": seed.source, "license": seed.license}
+def _line(seed: Conversation, said: Mapping[int, Sequence[int]]) -> str:
+    gens = list(takewhile(bool, (said.get(turn, ()) for turn in range(len(seed.turns)))))
+    entry = {"turns": seed.turns[: len(gens)], "gens": gens, "source": seed.source, "license": seed.license}
     return json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def _conversation(where: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Iterator[GivenAnswer]:
+    turns, gens = entry["turns"], entry.get("gens")
+    if not (isinstance(turns, list) and all(isinstance(turn, str) for turn in turns) and isinstance(gens, list)):
+        raise DatasetError(f'{where}: expected "turns", a list of texts, and "gens", a list of token id lists')
+    if not (1 <= len(turns) == len(gens) and all(_are_ids(gen, tokenizer) for gen in gens)):
+        raise DatasetError(
+            f"{where}: {len(turns)} turns and {len(gens)} answers; expected an answer of token ids below "
+            f"{tokenizer.vocab_size} for every turn"
+        )
+    prompts = [_chat_ids(turns[: k + 1], gens[:k], tokenizer) for k in range(len(turns))]
+    for turn, (prompt, gen) in enumerate(zip(prompts, gens, strict=True)):
+        yield GivenAnswer(prompt, gen, group_of(prompts[0]), turn)
+
+
+def _chat_ids(turns: Sequence[str], gens: Sequence[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
+    """The prompt of a conversation's next answer: user texts with the answers so far between them."""
+    messages = [{"role": "user", "content": turns[0]}]
+    for gen, turn in zip(gens, turns[1:], strict=True):
+        said = tokenizer.decode([token for token in gen if token not in tokenizer.eos_ids])
+        messages += [{"role": "assistant", "content": said}, {"role": "user", "content": turn}]
+    ids: list[int] = chat_ids(tokenizer, messages)
+    return ids
 
 
 def _prompt_ids(entry: Mapping[str, Any], tokenizer: Tokenizer) -> list[int]:
@@ -85,9 +101,13 @@ def _prompt_ids(entry: Mapping[str, Any], tokenizer: Tokenizer) -> list[int]:
     return [*prompt] if isinstance(prompt, list) else []
 
 
-def _is_id(token: object, tokenizer: Tokenizer) -> bool:
-    return isinstance(token, int) and 0 <= token < tokenizer.vocab_size
-
-
-def _is_count(value: object, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+def _are_ids(ids: object, tokenizer: Tokenizer) -> bool:
+    """A list of at least one token id."""
+    return (
+        isinstance(ids, list)
+        and bool(ids)
+        and all(
+            isinstance(token, int) and not isinstance(token, bool) and 0 <= token < tokenizer.vocab_size
+            for token in ids
+        )
+    )

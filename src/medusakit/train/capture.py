@@ -63,6 +63,4 @@ def _states(runtime: Runtime, row: int, context: list[int], answer: GivenAnswer)
     runtime.truncate(row, shared)
     states = runtime.hidden_states(row, ids[shared:-1])
     hidden = states[len(answer.prompt_ids) - 1 - shared :].astype(np.float16)
-    return ids[:-1], Sample(
-        np.array(ids, np.int32), len(answer.prompt_ids), hidden, answer.group, answer.turn
-    )
+    return ids[:-1], Sample(np.array(ids, np.int32), len(answer.prompt_ids), hidden, answer.group, answer.turn)

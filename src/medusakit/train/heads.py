@@ -130,7 +130,8 @@ class _Run:
                 raise KeyboardInterrupt
             if self.trainer.step_index % save_every == 0:
                 save()
-        save()
+        if self.last is not None:  # otherwise the checkpoint was finished, and is only opened
+            save()
 
     def result(self) -> TrainedHeads:
         net = self.trainer.result.eval().requires_grad_(False)

@@ -137,8 +137,8 @@ def _reason(seed: Conversation, config: SeedConfig, forbidden: BenchmarkTexts, s
 
 
 def _openings(files: Sequence[str]) -> Iterator[str]:
-    """First prompts of answers files; later turns are there as token ids."""
+    """First prompts of files of answers (answers.py)."""
     for name in files:
         for _, entry in read_json_lines(Path(name)):
-            if isinstance(prompt := entry.get("prompt"), str):
+            if isinstance(prompt := entry.get("prompt") or entry.get("turns", [None])[0], str):
                 yield prompt.strip()
