@@ -123,7 +123,7 @@ class AttentionWriter:
         fit: Callable[[StoredTensor], StoredTensor] = (lambda t: t) if names[0].endswith(".o") else self._layout.spread
         biases = [f"{name}_bias" for name in names if f"{name}_bias" in self._names]
         tensors, added = ([fit(self._source.tensor(name)) for name in group] for group in (names, biases))
-        return self._linears.emit(x, names[0], tensors, biases=added)
+        return self._linears.emit(x, names[0], tensors, biases=added, normed=not names[0].endswith(".o"))
 
     def _shaped(self, x: str, shape: list[int]) -> str:
         name = "shape." + ".".join(map(str, shape))

@@ -18,7 +18,7 @@ from medusakit.models.spec import WeightSource
 
 _INFO_FILE, _GRAPH_FILE = "info.json", "model.onnx"
 _SCRATCH = ".building-"
-BUILDER_VERSION = 5  # part of every cache key: raise it when the graph of the same weights changes
+BUILDER_VERSION = 6  # part of every cache key: raise it when the graph of the same weights changes
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ from medusakit.runtimes.onnx.rotation import RotatedSource
 def build_decoder(source: WeightSource, weights: str, graph: GraphWriter) -> tuple[str, ...]:
     """Write the whole graph of `source` and save it; returns the names of the tensors that were rounded again."""
     rotated = RotatedSource(source) if by_row(source, weights) else None
-    linears = LinearWriter(graph, source, weights)
+    unit_rows = rotated is not None and rotated.turn is not None
+    linears = LinearWriter(graph, source, weights, unit_rows=unit_rows)
     _Decoder(rotated or source, graph, linears, rotated).build()
     graph.save()
     return tuple(linears.requantised)
@@ -97,12 +98,12 @@ class _Decoder:
 
     def _feed_forward(self, layer: int, x: str) -> str:
         graph, at = self._graph, f"layers.{layer}"
-        gate = self._linear(x, f"{at}.gate")
+        gate, up = (self._linear(x, f"{at}.{part}", normed=True) for part in ("gate", "up"))
         if self._spec.activation == "silu":
             active = graph.node("QuickGelu", [gate], f"{at}.active", contrib=True, alpha=1.0)  # x * sigmoid(alpha * x)
         else:
             active = graph.node("FastGelu", [gate], f"{at}.active", contrib=True)
-        product = graph.node("Mul", [active, self._linear(x, f"{at}.up")], f"{at}.gated")
+        product = graph.node("Mul", [active, up], f"{at}.gated")
         update = self._linear(self._spread(product), f"{at}.down")
         return self._norm(update, f"{at}.post_ffn_norm") if self._spec.sandwich_norms else update
 
@@ -125,15 +126,15 @@ class _Decoder:
     def _lm_head(self, x: str) -> None:
         graph, cap = self._graph, self._spec.final_softcap
         tensor = self._source.tensor("embed" if self._spec.tied_embeddings else "lm_head")
-        scores = self._linears.emit(x, "lm_head", [tensor], head=True)
+        scores = self._linears.emit(x, "lm_head", [tensor], head=True, normed=True)
         if cap is not None:
             scale = graph.weight("softcap", np.array(cap, np.float32))
             squashed = graph.node("Tanh", [graph.node("Div", [scores, scale], "softcap.in")], "softcap.out")
             scores = graph.node("Mul", [squashed, scale], "softcapped")
         graph.node("Identity", [scores], "logits")
 
-    def _linear(self, x: str, name: str) -> str:
-        return self._linears.emit(x, name, [self._source.tensor(name)])
+    def _linear(self, x: str, name: str, *, normed: bool = False) -> str:
+        return self._linears.emit(x, name, [self._source.tensor(name)], normed=normed)
 
     def _norm(self, x: str, name: str) -> str:
         inputs = [x, self._norm_weight(name)]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from medusakit.runtimes.onnx.graph import GraphWriter
 from medusakit.tree.topology import FloatArray
 
+NORMED_BOUND = 4.0  # of a row of RMS 1 after the rotation: about one element in 16,000 is beyond it
 _LEVEL, _ZERO = "activation_level", "activation_zero"
 
 
@@ -35,13 +36,25 @@ class IntegerWriter:
 
     def emit(self, x: str, name: str, values: FloatArray, rows: str) -> str:
         """x [t, in] times values [out, in] transposed; `rows`: a tensor whose only dimension is t."""
+        rounded, row_scale = self._rounded(x, rows)
+        unit = self._graph.weight("one", np.array(1, np.float32))
+        return self._graph.node("Mul", [self._product(rounded, unit, name, values), row_scale], f"{name}.product")
+
+    def emit_normed(self, x: str, name: str, values: FloatArray) -> str:
+        """The same for rows whose elements are within NORMED_BOUND (beyond it they are cut): one scale for all."""
+        graph = self._graph
+        if not graph.has("normed.step"):
+            bound = graph.weight("normed.bound", np.array(NORMED_BOUND, np.float32))
+            graph.node("Mul", [bound, _LEVEL], "normed.step")
+        if not graph.has(f"{x}.rounded"):
+            graph.node("QuantizeLinear", [x, "normed.step", self._scalar_zero()], f"{x}.rounded")
+        return self._product(f"{x}.rounded", "normed.step", name, values)
+
+    def _product(self, rounded: str, step: str, name: str, values: FloatArray) -> str:
         graph = self._graph
         q, scale = _by_channel(values)
-        rounded, row_scale = self._rounded(x, rows)
-        unit, zero = graph.weight("one", np.array(1, np.float32)), self._scalar_zero()
-        inputs = [rounded, graph.weight(f"{name}.q", q.T), unit, graph.weight(f"{name}.scales", scale), zero]
-        product = graph.node("MatMulIntegerToFloat", inputs, f"{name}.integers", contrib=True)
-        return graph.node("Mul", [product, row_scale], f"{name}.product")
+        inputs = [rounded, graph.weight(f"{name}.q", q.T), step, graph.weight(f"{name}.scales", scale)]
+        return graph.node("MatMulIntegerToFloat", [*inputs, self._scalar_zero()], f"{name}.integers", contrib=True)
 
     def _rounded(self, x: str, rows: str) -> tuple[str, str]:
         """(x in steps of its row's scale, uint8 around the zero point; the scales [t, 1])."""

@@ -23,8 +23,9 @@ _INT8_ACTIVATIONS = 4  # `accuracy_level`: integer products, the fast kernels
 class LinearWriter:
     """Writes products in one weight format and remembers which tensors had to be rounded again."""
 
-    def __init__(self, graph: GraphWriter, source: WeightSource, weights: str) -> None:
-        self._graph, self._source, self._weights = graph, source, weights
+    def __init__(self, graph: GraphWriter, source: WeightSource, weights: str, *, unit_rows: bool = False) -> None:
+        """unit_rows: rows said to be `normed` have RMS 1 and no outliers (a rotated residual stream, gains folded)."""
+        self._graph, self._source, self._weights, self._unit_rows = graph, source, weights, unit_rows
         self._integers = IntegerWriter(graph) if by_row(source, weights) else None
         self.requantised: list[str] = []
 
@@ -36,9 +37,11 @@ class LinearWriter:
         *,
         biases: Sequence[StoredTensor] = (),
         head: bool = False,
+        normed: bool = False,
     ) -> str:
         """x [t, in] times the tensors, stacked along their outputs, plus biases: [t, sum of outs].
 
+        normed: x is what an RMS norm left.
         The LM head (`head`) never goes under 8 bits: it is stored so in 4-bit files, and its errors are the costliest.
         """
         bias = np.concatenate([tensor.f32() for tensor in biases]) if biases else None
@@ -48,7 +51,10 @@ class LinearWriter:
         if self._integers is not None:
             self.requantised += [tensor.name for tensor in tensors]
             values = np.concatenate([tensor.f32() for tensor in tensors])
-            product = self._integers.emit(x, name, values, rows="logit_rows" if head else "ids")
+            if normed and self._unit_rows:
+                product = self._integers.emit_normed(x, name, values)
+            else:
+                product = self._integers.emit(x, name, values, rows="logit_rows" if head else "ids")
             return product if bias is None else self._add(product, name, bias)
         blocks = [self._blocks(tensor, head) for tensor in tensors]
         stacked = _stack(blocks)

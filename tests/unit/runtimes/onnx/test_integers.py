@@ -5,7 +5,7 @@ import pytest
 
 from medusakit.runtimes.onnx import integers
 from medusakit.runtimes.onnx.graph import GraphWriter
-from medusakit.runtimes.onnx.integers import IntegerWriter, activation_levels
+from medusakit.runtimes.onnx.integers import NORMED_BOUND, IntegerWriter, activation_levels
 from medusakit.runtimes.onnx.session import make_session
 
 RANDOM = np.random.default_rng(0)
@@ -14,13 +14,22 @@ WEIGHT = RANDOM.normal(size=(40, 96)).astype(np.float32)
 
 @pytest.fixture
 def product(tmp_path):
-    with GraphWriter(tmp_path) as graph:
+    return compiled(tmp_path, lambda writer: writer.emit("x", "w", WEIGHT, "ids"))
+
+
+@pytest.fixture
+def normed_product(tmp_path):
+    return compiled(tmp_path, lambda writer: writer.emit_normed("x", "w", WEIGHT))
+
+
+def compiled(folder, emit):
+    with GraphWriter(folder) as graph:
         graph.input("x", np.float32, ["t", 96])
         graph.input("ids", np.int64, ["t"])
-        graph.node("Identity", [IntegerWriter(graph).emit("x", "w", WEIGHT, "ids")], "y")
+        graph.node("Identity", [emit(IntegerWriter(graph))], "y")
         graph.output("y", np.float32, ["t", 40])
         graph.save()
-    session = make_session(tmp_path / "model.onnx", threads=1)
+    session = make_session(folder / "model.onnx", threads=1)
     return lambda x: session.run(None, {"x": x, "ids": np.zeros(len(x), np.int64), **activation_levels()})[0]
 
 
@@ -44,6 +53,18 @@ def test_a_row_does_not_depend_on_its_companions(product):
 
 def test_a_row_of_zeros_gives_zeros(product):
     np.testing.assert_array_equal(product(np.zeros((2, 96), np.float32)), np.zeros((2, 40), np.float32))
+
+
+def test_normed_rows_need_no_scale_of_their_own(normed_product):
+    x = RANDOM.normal(size=(9, 96)).astype(np.float32).clip(-NORMED_BOUND, NORMED_BOUND)
+    expected = x @ WEIGHT.T
+    assert (np.abs(normed_product(x) - expected).max(axis=1) / expected.std(axis=1)).max() < 0.06
+
+
+def test_normed_rows_are_cut_at_their_bound(normed_product):
+    outlier = np.zeros((1, 96), np.float32)
+    outlier[0, 5] = 3 * NORMED_BOUND
+    np.testing.assert_allclose(normed_product(outlier), normed_product(outlier / 3))
 
 
 def test_without_vnni_two_products_fit_sixteen_bits(monkeypatch, product):

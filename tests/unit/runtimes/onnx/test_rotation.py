@@ -19,6 +19,9 @@ class Exact:
     def emit(self, x, name, values, rows):
         return self._graph.node("MatMul", [x, self._graph.weight(f"{name}.weight", values.T)], f"{name}.product")
 
+    def emit_normed(self, x, name, values):
+        return self.emit(x, name, values, "ids")
+
 
 @pytest.mark.parametrize("variant", ["llama", "qwen2", "qwen3", "gemma3", "phi3"])
 def test_rotating_changes_no_score_and_no_hidden_state(tmp_path, monkeypatch, variant):
