@@ -125,6 +125,27 @@ def open_pipeline(app: App, recipe: Recipe, where: Where, on_progress: Any) -> P
     return Pipeline(recipe, model, work, where.out, on_progress)
 
 
+@train.command("answers")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE.jsonl.gz")
+@click.option("--work", type=click.Path(path_type=Path), required=True, help="Folder of a finished distill stage.")
+@settings("model", "offline")
+def answers(file: Path, work: Path) -> None:
+    """Write distilled answers as a small file of text and ids.
+
+    Named in a recipe's `capture`, it spares others the distilling: reading answers is three times as fast as making
+    them.
+    """
+    from medusakit.models.resolve import resolve
+    from medusakit.text.tokenizer import load_tokenizer
+    from medusakit.train.answers import write_answers
+    from medusakit.train.dataset import Dataset
+
+    app = current_app()
+    tokenizer = load_tokenizer(resolve(app.config.model, offline=app.config.offline))
+    num = write_answers(Dataset([work / "distill"]), work / "seeds.jsonl", tokenizer, file)
+    app.ui.line(f"{num:,} conversations written to {file}")
+
+
 def _require_torch() -> None:
     from importlib.util import find_spec
 

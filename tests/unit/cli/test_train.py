@@ -114,3 +114,16 @@ def test_without_torch_the_pip_command_is_named(
     assert outcome.code == 4
     assert "pip install 'medusakit[train]'" in outcome.err
     assert invoke("train", "seeds").code == 0
+
+
+def test_answers_are_written_from_the_work_folder(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr("medusakit.models.resolve.resolve", lambda name, **_: name)
+    monkeypatch.setattr("medusakit.text.tokenizer.load_tokenizer", lambda model: f"tokenizer of {model}")
+    monkeypatch.setattr("medusakit.train.dataset.Dataset", lambda folders: folders)
+    monkeypatch.setattr("medusakit.train.answers.write_answers", lambda *given: seen.extend(given) or 1234)
+    outcome = invoke("train", "answers", "-m", "m.gguf", "--work", "w", "out.jsonl.gz")
+    assert outcome.code == 0 and "1,234 conversations written to out.jsonl.gz" in outcome.out
+    assert seen == [[Path("w/distill")], Path("w/seeds.jsonl"), "tokenizer of m.gguf", Path("out.jsonl.gz")]

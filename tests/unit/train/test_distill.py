@@ -21,6 +21,8 @@ from medusakit.artifact.schema import Backbone
 from medusakit.errors import DatasetError, RuntimeFailure
 from medusakit.runtimes.reference import ReferenceRuntime
 from medusakit.runtimes.reference_source import ArraySource, random_source
+from medusakit.train import answering
+from medusakit.train.answers import write_answers
 from medusakit.train.capture import capture
 from medusakit.train.dataset import Dataset
 from medusakit.train.distill import DistillConfig, distill
@@ -213,6 +215,39 @@ def test_ctrl_c_saves_answers_that_no_shard_was_full_of(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("shard-*"))) == 1
 
 
+def test_ctrl_c_does_not_wait_until_every_row_has_its_prompt(tmp_path: Path) -> None:
+    runtime, prompts = open_runtime(), []
+    real = runtime.prefill
+
+    def prefill(row: int, ids: list[int]) -> object:
+        prompts.append(len(ids))
+        signal.raise_signal(signal.SIGINT)
+        return real(row, ids)
+
+    runtime.prefill = prefill  # type: ignore[method-assign,assignment]
+    with pytest.raises(KeyboardInterrupt):
+        distill(runtime, ChatBytes(), SEEDS, tmp_path, CONFIG, backbone=BACKBONE)
+    assert len(prompts) == 1 < CONFIG.rows
+
+
+def test_ctrl_c_does_not_wait_while_finished_answers_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path)
+    rendered = []
+
+    def chat_ids(*args: object) -> list[int]:
+        rendered.append(args)
+        signal.raise_signal(signal.SIGINT)
+        return real(*args)  # type: ignore[arg-type]
+
+    real = answering.chat_ids
+    monkeypatch.setattr(answering, "chat_ids", chat_ids)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    assert len(rendered) == 1
+
+
 def test_no_disk_space_in_the_middle_keeps_finished_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Dataset
 ) -> None:
@@ -271,6 +306,20 @@ def test_capture_gives_the_states_that_distilling_stored(tmp_path: Path, whole: 
         np.testing.assert_allclose(found[sample.group, 0].hidden, sample.hidden, atol=2e-3)
 
 
+def test_a_distilled_set_survives_as_a_file_of_answers(tmp_path: Path, whole: Dataset) -> None:
+    """Every turn with its conversation, its prompt and its states, but for conversations that are not asked for."""
+    (tmp_path / "seeds.jsonl").write_text("".join(json.dumps({"turns": seed.turns}) + "\n" for seed in SEEDS[1:]))
+    num = write_answers(whole, tmp_path / "seeds.jsonl", ChatBytes(), tmp_path / "a.jsonl.gz")
+    capture(open_runtime(), ChatBytes(), tmp_path / "a.jsonl.gz", tmp_path / "set", backbone=BACKBONE)
+    expected, found = by_turn(whole), by_turn(Dataset([tmp_path / "set"]))
+    assert num == len(SEEDS) - 1 == len({group for group, _ in found})
+    assert found.keys() < expected.keys() and max(turn for _, turn in found) == 2
+    for key, sample in found.items():
+        np.testing.assert_array_equal(sample.ids, expected[key].ids)
+        assert sample.prompt_len == expected[key].prompt_len
+        np.testing.assert_allclose(sample.hidden, expected[key].hidden, atol=2e-3)
+
+
 def test_capture_renders_a_text_prompt_like_distilling(tmp_path: Path, whole: Dataset) -> None:
     sample = next(s for s in whole if s.turn == 0)
     text = ChatBytes().decode(sample.ids[: sample.prompt_len].tolist())[len("<user>") : -len("<assistant>")]
@@ -280,10 +329,20 @@ def test_capture_renders_a_text_prompt_like_distilling(tmp_path: Path, whole: Da
 
 
 @pytest.mark.parametrize(
-    "entry", [{"prompt": [1, 2]}, {"prompt": [1], "gen": [999]}, {"prompt": [], "gen": [1]}, {"gen": [1]}]
+    "entry",
+    [
+        {"prompt": [1, 2]},
+        {"prompt": [1], "gen": [999]},
+        {"prompt": [1], "gen": [True]},
+        {"prompt": [], "gen": [1]},
+        {"gen": [1]},
+        {"turns": ["a", "b"], "gens": [[1]]},
+        {"turns": ["a"], "gens": [[]]},
+        {"turns": "a", "gens": [[1]]},
+    ],
 )
 def test_capture_names_a_bad_line(tmp_path: Path, entry: dict[str, object]) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": [1], "gen": [2]}) + "\n" + json.dumps(entry) + "\n")
-    with pytest.raises(DatasetError, match="line 2: expected"):
+    with pytest.raises(DatasetError, match="line 2: .*expected"):
         capture(open_runtime(), ChatBytes(), tmp_path / "a.jsonl", tmp_path / "set", backbone=BACKBONE)
     assert not (tmp_path / "set").exists()
