@@ -102,8 +102,7 @@ class _Run:
     def __init__(self, dataset: Dataset, source: WeightSource, config: HeadsConfig, always_ids: Iterable[int]) -> None:
         self.config, self._dataset = config, dataset
         self._check(dataset, source)
-        self._indices = dataset.split(config.held_out, seed=config.seed)[0]
-        self._lengths = [dataset[index].num_generated for index in self._indices.tolist()]
+        self._indices, self._lengths = _training_answers(dataset, config)
         if not self._lengths or max(self._lengths) < 2:
             raise DatasetError("the training set has no answer of two tokens or more", hint="medusa train distill")
         counts = count_tokens((dataset[index] for index in self._indices.tolist()), source.spec.vocab_size)
@@ -174,6 +173,17 @@ class _Run:
                 f"the training set has hidden states of width {width}, the model {source.spec.hidden_size}",
                 hint="medusa train distill -m MODEL",
             )
+
+
+def _training_answers(dataset: Dataset, config: HeadsConfig) -> tuple[NDArray[np.int64], list[int]]:
+    """(indices, generated tokens) of the answers to train on."""
+    indices = dataset.split(config.held_out, seed=config.seed)[0]
+    lengths = np.array([dataset[index].num_generated for index in indices.tolist()], np.int64)
+    if config.max_tokens:
+        order = np.random.default_rng(config.seed).permutation(len(indices))
+        drawn = order[np.cumsum(lengths[order]) <= config.max_tokens]
+        indices, lengths = indices[drawn], lengths[drawn]
+    return indices, lengths.tolist()
 
 
 def load_backdrop(source: WeightSource, draft_ids: NDArray[np.int64]) -> Backdrop:

@@ -14,6 +14,7 @@ class HeadsConfig(BaseModel):
 
     family, depth, params  the drafter, see drafters/<family>/config.py
     draft_vocab     ids that the drafter may say; 0: the full vocabulary
+    max_tokens      train on at most so many tokens of answers, drawn at random; 0: all
     epochs          passes over the training answers
     batch_rows      rows of a step, in whole answers
     decay           weight of depth k is decay ** k (Medusa, section 2.2.1)
@@ -30,6 +31,7 @@ class HeadsConfig(BaseModel):
     depth: int = Field(5, ge=1)
     params: dict[str, Any] = Field(default_factory=dict)
     draft_vocab: int = Field(8192, ge=0)
+    max_tokens: int = Field(0, ge=0)
     epochs: float = Field(3.0, gt=0)
     batch_rows: int = Field(500, ge=1)
     learning_rate: float = Field(2e-3, gt=0)

@@ -83,12 +83,12 @@ def test_a_run_that_was_cut_continues_exactly(
 
 def test_a_finished_run_is_only_opened(dataset: Dataset, tmp_path: Path) -> None:
     first = train_heads(dataset, SOURCE, HYDRA, tmp_path)
-    before = (tmp_path / "heads.pt").read_bytes()
+    before = (tmp_path / "heads.pt").stat().st_mtime_ns
     again = train_heads(dataset, SOURCE, HYDRA, tmp_path)
     assert torch.equal(weights_of(first), weights_of(again))
     state = torch.load(tmp_path / "heads.pt", weights_only=True)
     assert state["trainer"]["step"] == first.steps
-    assert len(before) > 0
+    assert (tmp_path / "heads.pt").stat().st_mtime_ns == before, "it was written again"
 
 
 def test_a_checkpoint_of_other_settings_is_refused(dataset: Dataset, tmp_path: Path) -> None:
@@ -129,6 +129,15 @@ def test_places_whose_label_cannot_be_said_go_no_deeper(dataset: Dataset, tmp_pa
     assert len(first.labels) == int(sayable.sum())
     assert first.masked == int((~sayable).sum()) > 0
     assert len(second.labels) < len(first.labels)
+
+
+@pytest.mark.parametrize("limit", [120, 10_000])
+def test_fewer_answers_can_be_asked_for(dataset: Dataset, tmp_path: Path, limit: int) -> None:
+    """For tau against the number of tokens; whole answers, always the training side of the split."""
+    config = HYDRA.model_copy(update={"max_tokens": limit, "epochs": 1})
+    everything = sum(dataset[int(index)].num_generated for index in dataset.split(config.held_out, seed=config.seed)[0])
+    tokens = train_heads(dataset, SOURCE, config, tmp_path).train_tokens
+    assert tokens == everything if limit > everything else limit / 2 < tokens <= limit
 
 
 def test_an_empty_set_and_a_foreign_width_are_refused(tmp_path: Path) -> None:
