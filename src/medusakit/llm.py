@@ -15,6 +15,7 @@ from medusakit.engine.controller import Controller, PlainController
 from medusakit.engine.engine import Engine, KeptRow
 from medusakit.engine.events import GenerationResult, TokenEvent
 from medusakit.engine.loading import Loaded, load_parts
+from medusakit.engine.prompt import check_messages, short, token_ids
 from medusakit.engine.session import Session
 from medusakit.errors import UsageError
 from medusakit.runtimes.base import Runtime
@@ -131,7 +132,7 @@ class LLM:
             if raw or self.tokenizer.chat_template is None:
                 return self.tokenizer.encode(prompt, add_special=True)
             prompt = [{"role": "user", "content": prompt}]
-        _check_messages(prompt)
+        check_messages(prompt)
         return chat_ids(self.tokenizer, prompt)
 
     def stream(
@@ -141,9 +142,9 @@ class LLM:
         return self.stream_ids(self.encode(prompt, raw=raw), params, speculation=speculation)
 
     def stream_ids(self, ids: Sequence[int], params: SamplingParams = GREEDY, *, speculation: bool = True) -> Stream:
-        """Like `stream`, from token ids."""
+        """Like `stream`, from token ids: whole numbers of Python, NumPy or another library, all in the vocabulary."""
         engine = self.engine if speculation else self._plain
-        return Stream(engine, engine.start(ids, params))
+        return Stream(engine, engine.start(token_ids(ids, self.runtime.spec.vocab_size), params))
 
     def generate(
         self, prompt: Prompt, params: SamplingParams = GREEDY, *, speculation: bool = True, raw: bool = False
@@ -155,24 +156,13 @@ class LLM:
             return stream.result
 
     def chat(self, system: str | None = None, params: SamplingParams = GREEDY) -> Chat:
-        """A conversation that keeps the KV of its earlier turns."""
+        """A conversation that keeps the KV of its earlier turns. Raises UsageError for a system message of no text."""
+        if system is not None and not isinstance(system, str):
+            raise UsageError(f"the system message is {short(system)}, expected a text", hint='llm.chat("Be brief.")')
         return Chat(self, system, params)
 
     def close(self) -> None:
         self.parts.runtime.close()
-
-
-def _check_messages(messages: object) -> None:
-    """At least one message with a role, and something said. Raises UsageError."""
-    hint = '[{"role": "user", "content": "Explain a B-tree"}]'
-    if not isinstance(messages, Sequence) or isinstance(messages, bytes):
-        raise UsageError(f"a prompt is a text or a list of messages, got {type(messages).__name__}", hint=hint)
-    for message in messages:
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
-            raise UsageError(f"a message has a role and a content, got {str(message)[:80]!r}", hint=hint)
-    contents = [message["content"] for message in messages]
-    if all(isinstance(content, str) and not content.strip() for content in contents):
-        raise UsageError("the prompt is empty", hint=hint)
 
 
 class Chat:
@@ -193,6 +183,8 @@ class Chat:
 
     def send(self, text: str, *, speculation: bool = True) -> ChatTurn:
         """Ask; iterate the turn for its events. The answer joins the history when the turn ends or is closed."""
+        if not isinstance(text, str):
+            raise UsageError(f"the message is {short(text)}, expected a text", hint='chat.send("And in Python?")')
         if not text.strip():
             raise UsageError("the message is empty", hint="type a question, or /exit to leave")
         self.messages.append({"role": "user", "content": text})

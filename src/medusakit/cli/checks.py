@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from medusakit.cli.probe import Machine, free_disk
+from medusakit.cli.probe import Machine, folder_bytes, free_disk
 from medusakit.config import Config, stray_variables
 from medusakit.errors import ArtifactError, MedusaError, ModelError
 
@@ -83,7 +83,7 @@ def check_memory(machine: Machine, needed_bytes: int) -> Finding:
 
 
 def check_cache(folder: Path) -> Iterator[Finding]:
-    """Writable, and with room. A probe file is made and removed."""
+    """Writable, how large, and with room. A probe file is made and removed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder):
@@ -92,7 +92,9 @@ def check_cache(folder: Path) -> Iterator[Finding]:
         remedy = "set MEDUSA_HOME to a folder that can be written"
         yield Finding("cache", "error", f"{folder} cannot be written: {error.strerror}", remedy)
         return
-    yield Finding("cache", "ok", f"{folder} can be written")
+    parts = {part: folder_bytes(folder / part) for part in ("models", "graphs")}
+    shown = ", ".join(f"{part} {size / GIB:.2f} GiB" for part, size in parts.items())
+    yield Finding("cache", "ok", f"{folder} can be written; it holds {folder_bytes(folder) / GIB:.2f} GiB: {shown}")
     free = free_disk(folder)
     message = f"{free / GIB:.1f} GiB free in {folder}"
     if free < LOW_DISK_BYTES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -98,6 +99,16 @@ def free_disk(path: Path) -> int:
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
+
+
+def folder_bytes(path: Path) -> int:
+    """Of all files below `path`, 0 if it is not there; what vanishes meanwhile does not count."""
+    total = 0
+    for parent, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(parent, name)).st_size
+    return total
 
 
 def _features() -> tuple[str, ...]:

@@ -83,8 +83,8 @@ class AnswerBatch:
     def run(self, seeds: Iterator[Conversation], wanted: Callable[[Conversation, int], bool]) -> Iterator[list[Sample]]:
         """The answers as they end, until all rows are idle and `seeds` is used up.
 
-        Also yields, mostly nothing, wherever the work can be left: after every step, every prompt that is prefilled, and
-        every conversation that is passed over.
+        Also yields, mostly nothing, wherever the work can be left: after every step, every prompt that is prefilled,
+        and every conversation that is passed over.
         wanted  (conversation, group) -> whether it is to be answered at all
         """
         openings = (self._opening(seed, wanted) for seed in seeds)

@@ -13,7 +13,8 @@ from types import FrameType
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
     """Yields a function that says whether Ctrl-C was pressed. The caller saves and raises KeyboardInterrupt.
 
-    One that the caller no longer asked about is raised at the end of the block, so that none is lost. Outside the main thread nothing is installed (Python delivers signals to the main thread alone).
+    One that the caller no longer asked about is raised at the end of the block, so that none is lost. Outside the main
+    thread nothing is installed (Python delivers signals to the main thread alone).
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

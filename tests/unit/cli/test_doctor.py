@@ -66,6 +66,15 @@ def test_cache_is_probed_and_left_clean(tmp_path: Path) -> None:
     assert list((tmp_path / "cache").iterdir()) == []
 
 
+def test_the_size_of_the_cache_is_told(tmp_path: Path) -> None:
+    for part, gib in (("models/a", 0.25), ("graphs/x-f32-v1", 0.5), ("other", 0.25)):
+        (tmp_path / part).mkdir(parents=True)
+        with (tmp_path / part / "file").open("wb") as file:
+            file.truncate(int(gib * checks.GIB))  # sparse: takes no room
+    message = next(checks.check_cache(tmp_path)).message
+    assert message.endswith("it holds 1.00 GiB: models 0.25 GiB, graphs 0.50 GiB")
+
+
 def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (finding,) = checks.check_cache(tmp_path / "file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -176,6 +177,26 @@ def test_it_goes_on_after_a_kill_at_any_stage(
     assert load_artifact(tmp_path / "heads").manifest.drafter.family == "medusa"
     assert "already done" in watch.of("seeds")
     assert point == "distill" or "already done" in watch.of("distill")
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("stage", ["distill", "capture", "heads medusa", "calibrate", "tree"])
+def test_ctrl_c_ends_the_stage_that_it_meets(tmp_path: Path, stage: str, last: bool) -> None:
+    """Pressed at a stage's first or last report: no other stage begins, and the same call goes on from there."""
+    seen: list[str] = []
+
+    def press(progress: Progress) -> None:
+        seen.append(progress.stage)
+        if progress.stage == stage and progress.finished >= last and seen.count("pressed") == 0:
+            seen.append("pressed")
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train_all(recipe(tmp_path), Watch().model(), tmp_path / "work", tmp_path / "heads", on_progress=press)
+    assert seen[-1] in ("pressed", stage), f"{seen[-1]} began after Ctrl-C"
+    assert not (tmp_path / "heads").exists()
+    run(tmp_path, recipe(tmp_path), Watch())
+    assert load_artifact(tmp_path / "heads").manifest.drafter.family == "medusa"
 
 
 def test_a_kill_in_training_and_then_other_settings_starts_training_again(

@@ -1,23 +1,29 @@
 """Built graphs on disk, one folder a model and weight format. A folder is there whole or not at all.
 
-Its info file holds the sizes of the others, so that a graph that was cut short since is built again, not run.
+Its info file holds the sizes of graph and weights, so that a graph that was cut short since is built again, not run.
+Whoever builds a graph removes those of earlier builders, which no process of this version opens.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from medusakit.errors import CacheError
 from medusakit.models.home import sweep
 from medusakit.models.spec import WeightSource
+from medusakit.runtimes.onnx.formats import WEIGHTS
 
 _INFO_FILE, _GRAPH_FILE = "info.json", "model.onnx"
 _SCRATCH = ".building-"
+_NAME = re.compile(rf".+-(?:{'|'.join(WEIGHTS)})-v(\d+)")
 BUILDER_VERSION = 6  # part of every cache key: raise it when the graph of the same weights changes
 
 
@@ -46,15 +52,15 @@ def _read(folder: Path) -> CachedGraph | None:
     """The graph of a whole folder; None where a file is missing, damaged or not as long as it was."""
     try:
         info = json.loads((folder / _INFO_FILE).read_text())
-        if info["bytes"] == _sizes(folder):
+        if info["bytes"] == _sizes(folder, info["bytes"]):
             return CachedGraph(folder / _GRAPH_FILE, tuple(info["requantised"]))
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return None
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    return {file.name: file.stat().st_size for file in sorted(folder.iterdir()) if file.name != _INFO_FILE}
+def _sizes(folder: Path, names: Iterable[str]) -> dict[str, int]:
+    return {name: (folder / name).stat().st_size for name in names}
 
 
 def _build(source: WeightSource, weights: str, root: Path, folder: Path) -> CachedGraph:
@@ -73,7 +79,7 @@ def _build(source: WeightSource, weights: str, root: Path, folder: Path) -> Cach
     try:
         with GraphWriter(scratch) as graph:
             requantised = build_decoder(source, weights, graph)
-        info = {"weights": weights, "requantised": requantised, "bytes": _sizes(scratch)}
+        info = {"weights": weights, "requantised": requantised, "bytes": _sizes(scratch, sorted(os.listdir(scratch)))}
         (scratch / _INFO_FILE).write_text(json.dumps(info))
         if folder.exists() and _read(folder) is None:
             _discard(folder)
@@ -86,13 +92,23 @@ def _build(source: WeightSource, weights: str, root: Path, folder: Path) -> Cach
             ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    _remove_superseded(root)
     return CachedGraph(folder / _GRAPH_FILE, tuple(requantised))
 
 
-def _discard(damaged: Path) -> None:
-    """Out of the way in one step: another process may be about to do the same."""
-    aside = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=damaged.parent))
+def _remove_superseded(root: Path) -> None:
+    """Graphs of earlier builders, of whatever model and format. What a process has mapped stays readable for it."""
+    for folder in root.iterdir():
+        name = _NAME.fullmatch(folder.name)
+        if name is not None and int(name[1]) < BUILDER_VERSION and folder.is_dir():
+            with suppress(OSError):  # another process removes it too, or may and we may not
+                _discard(folder)
+
+
+def _discard(folder: Path) -> None:
+    """Out of the way in one step: another process may be about to do the same, or to open it."""
+    aside = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=folder.parent))
     try:
-        os.replace(damaged, aside / "damaged")
+        os.replace(folder, aside / "removed")
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -17,6 +17,7 @@ from medusakit.runtimes.onnx.graph import GraphWriter
 from medusakit.tree.topology import FloatArray
 
 NORMED_BOUND = 4.0  # of a row of RMS 1 after the rotation: about one element in 16,000 is beyond it
+_CHANNELS = 4096
 _LEVEL, _ZERO = "activation_level", "activation_zero"
 
 
@@ -84,9 +85,13 @@ class IntegerWriter:
 
 def _by_channel(values: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
     """(q [out, in] int8, scales [out])."""
-    scales = np.abs(values).max(axis=1) / np.float32(127)
-    scales[scales == 0] = 1
-    return np.rint(values / scales[:, None]).astype(np.int8), scales
+    q, scales = np.empty(values.shape, np.int8), np.empty(len(values), np.float32)
+    for start in range(0, len(values), _CHANNELS):  # some at a time: copies of a whole LM head are large
+        part = slice(start, start + _CHANNELS)
+        scales[part] = np.abs(values[part]).max(axis=1) / np.float32(127)
+        scales[part][scales[part] == 0] = 1
+        q[part] = np.rint(values[part] / scales[part, None])
+    return q, scales
 
 
 def _has_vnni() -> bool:

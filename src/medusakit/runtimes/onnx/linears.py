@@ -46,11 +46,10 @@ class LinearWriter:
         """
         bias = np.concatenate([tensor.f32() for tensor in biases]) if biases else None
         if self._weights == "f32":
-            dense = [tensor.f32() for tensor in tensors]
-            return self._dense(x, name, np.concatenate(dense) if len(dense) > 1 else dense[0], bias)
+            return self._dense(x, name, _stacked(tensors), bias)
         if self._integers is not None:
             self.requantised += [tensor.name for tensor in tensors]
-            values = np.concatenate([tensor.f32() for tensor in tensors])
+            values = _stacked(tensors)
             if normed and self._unit_rows:
                 product = self._integers.emit_normed(x, name, values)
             else:
@@ -117,6 +116,11 @@ class LinearWriter:
                 keepdims=0,
             )
         return name
+
+
+def _stacked(tensors: Sequence[StoredTensor]) -> FloatArray:
+    values = [tensor.f32() for tensor in tensors]
+    return np.concatenate(values) if len(values) > 1 else values[0]
 
 
 def by_row(source: WeightSource, weights: str) -> bool:

@@ -18,6 +18,7 @@ from medusakit.models.spec import ModelSpec, StoredTensor, WeightSource
 from medusakit.tree.topology import FloatArray
 
 _BLOCK = 64
+_ROWS = 4096
 
 
 class RotatedSource:
@@ -70,7 +71,7 @@ class RotatedSource:
             return values
         if kind in _NORM_OF:
             norm = f"{name.removesuffix(kind)}{_NORM_OF[kind]}"
-            values = _product(values * self._source.tensor(norm).f32(), self.turn)
+            values = _turned_rows(values, self._source.tensor(norm).f32(), self.turn)
         elif kind in _WRITERS:
             values = _product(self.turn.T, values)
         elif kind in _NORM_OF.values():
@@ -91,6 +92,15 @@ _NORM_OF = {
     "lm_head": "final_norm",
 }
 _WRITERS = ("o", "o_bias", "down")
+
+
+def _turned_rows(values: FloatArray, gain: FloatArray, turn: FloatArray) -> FloatArray:
+    """values * gain @ turn, some rows at a time: an LM head is too large to hold thrice."""
+    turned = np.empty(values.shape, np.float32)
+    for start in range(0, len(values), _ROWS):
+        rows = slice(start, start + _ROWS)
+        np.matmul(values[rows] * gain, turn, out=turned[rows])
+    return turned
 
 
 def _product(left: FloatArray, right: FloatArray) -> FloatArray:

@@ -5,10 +5,11 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from medusakit.errors import CacheError, ModelError
-from medusakit.runtimes.onnx import cache, decoder, graph
+from medusakit.runtimes.onnx import cache, decoder, exactness, graph
 from medusakit.runtimes.onnx.cache import cached_graph
 from medusakit.runtimes.onnx.graph import GraphWriter
 from medusakit.runtimes.reference_source import random_source
@@ -29,9 +30,41 @@ def test_a_graph_is_built_once(tmp_path, source, monkeypatch):
 def test_formats_models_and_builders_have_their_own(tmp_path, source, monkeypatch):
     paths = {cached_graph(source, "f32", tmp_path).path, cached_graph(source, "int8", tmp_path).path}
     paths.add(cached_graph(random_source(1, 32), "f32", tmp_path).path)
+    assert len(paths) == 3 and all(path.exists() for path in paths)
     monkeypatch.setattr(cache, "BUILDER_VERSION", 10_000)
-    paths.add(cached_graph(source, "f32", tmp_path).path)
-    assert len(paths) == 4
+    assert cached_graph(source, "f32", tmp_path).path not in paths
+
+
+def test_building_removes_what_earlier_builders_left_and_nothing_else(tmp_path, source, monkeypatch):
+    before, current = cache.BUILDER_VERSION - 1, cache.BUILDER_VERSION
+    monkeypatch.setattr(cache, "BUILDER_VERSION", before)
+    old = [cached_graph(made, "f32", tmp_path) for made in (source, random_source(1, 32))]
+    mapped = np.memmap(old[0].path.parent / "weights.bin", np.uint8, "r")
+    content = bytes(mapped)
+    monkeypatch.setattr(cache, "BUILDER_VERSION", current)
+    others = [tmp_path / name for name in ("notes", "abc-f32-v1.old", f"abc-f32-v{current + 1}", f"abc-f32-v{current}")]
+    for folder in others:
+        folder.mkdir()
+    (tmp_path / "abc-f32-v1").write_text("no graph")
+    kept = [cached_graph(random_source(2, 32), weights, tmp_path).path.parent for weights in ("f32", "int4")]
+    assert sorted(tmp_path.iterdir()) == sorted([*kept, *others, tmp_path / "abc-f32-v1"])
+    assert bytes(mapped) == content, "whoever reads an old graph can go on"
+
+
+def test_old_graphs_that_cannot_be_removed_stop_nobody(tmp_path, source, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "abc-f32-v1").mkdir()
+    monkeypatch.setattr(cache, "_discard", refuse)
+    assert cached_graph(source, "f32", tmp_path).path.exists()
+
+
+def test_what_is_noted_beside_a_graph_does_not_make_it_old(tmp_path, source, monkeypatch):
+    first = cached_graph(source, "int4", tmp_path)
+    assert exactness.remembered(first.path.parent, 2, lambda: True)
+    monkeypatch.setattr(cache, "_build", lambda *_: pytest.fail("built again"))
+    assert cached_graph(source, "int4", tmp_path) == first
 
 
 def test_what_was_rounded_again_is_remembered(tmp_path, source):
