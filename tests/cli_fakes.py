@@ -105,6 +105,8 @@ class FakeLLM:
         manifest = SimpleNamespace(drafter=drafter, provenance=SimpleNamespace(created="today"))
         return SimpleNamespace(
             artifact=SimpleNamespace(manifest=manifest) if self.heads else None,
+            drafter=SimpleNamespace(name="hydra") if self.heads else None,
+            max_nodes=None,
             budget=None,
             cost=self.cost,
             runtime=self.runtime,

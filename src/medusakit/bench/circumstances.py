@@ -50,8 +50,8 @@ def model(llm: LLM) -> dict[str, Any]:
         "fingerprint": parts.source.fingerprint,
         "weights": llm.runtime.capabilities.weights,
         "exact": llm.runtime.capabilities.exact,
-        "drafter": artifact.manifest.drafter.family if artifact else None,
+        "drafter": parts.drafter.name if parts.drafter else None,
         "heads_created": artifact.manifest.provenance.created if artifact else None,
-        "nodes": parts.topology.num_nodes,
+        "nodes": parts.topology.num_nodes if parts.max_nodes is None else parts.max_nodes,
         "predicted": asdict(parts.budget) if parts.budget else None,
     }

@@ -76,7 +76,7 @@ class App:
                 offline=config.offline,
             )
         if config.speculation:
-            self.ui.advise(*plain_reason(config, llm))
+            self.ui.advise(*slow_reason(config, llm))
         return llm
 
     def sampling(self) -> SamplingParams:
@@ -99,11 +99,14 @@ class App:
         )
 
 
-def plain_reason(config: Config, llm: LLM) -> tuple[str, str]:
-    """Why decoding will be plain although nobody asked for that, and what would change it; two empty texts if not."""
+def slow_reason(config: Config, llm: LLM) -> tuple[str, str]:
+    """Why decoding will be slower than with heads although nobody asked for that, and what would change it; two empty
+    texts if it will not."""
     parts = llm.parts
-    if parts.artifact is None and config.heads != "none":
-        return f"no heads fit {config.model}: decoding is plain", f"medusa train all -m {config.model} --out ./heads"
+    if parts.artifact is None and config.heads != "none" and config.drafter is None:
+        drafter = None if parts.withheld else parts.drafter
+        how = f"it drafts from prompt and answer ({drafter.name})" if drafter else "decoding is plain"
+        return f"no heads fit {config.model}: {how}", f"medusa train all -m {config.model} --out ./heads"
     weights = parts.runtime.capabilities.weights
     if parts.withheld:
         message = f"speculation is off: with {weights} weights a pass over a tree rounds otherwise than plain decoding"

@@ -129,14 +129,18 @@ def check_model(config: Config) -> Iterator[Finding]:
 
 def _heads(config: Config, source: WeightSource, path: Path) -> Finding:
     from medusakit.artifact.find import find_heads
+    from medusakit.drafters.registry import HEADLESS
 
+    if config.drafter in HEADLESS:
+        return Finding("heads", "ok", f"the drafter {config.drafter} needs none")
     try:
         artifact = find_heads(config.heads, source, model_path=path, drafter=config.drafter)
     except ArtifactError as error:
         return Finding("heads", "error", error.message, error.hint or "medusa run --heads none")
     if artifact is None:
         remedy = f"medusa train all -m {config.model} --out ./heads"
-        return Finding("heads", "warning", "no heads fit this model: decoding is plain", remedy)
+        how = "decoding is plain" if config.heads == "none" else "it drafts from prompt and answer"
+        return Finding("heads", "warning", f"no heads fit this model: {how}", remedy)
     drafter = artifact.manifest.drafter
     return Finding("heads", "ok", f"{drafter.family}, depth {drafter.depth}, {artifact.path}")
 

@@ -79,7 +79,7 @@ def load(app: App) -> tuple[LLM, Artifact]:
     llm = app.load()
     if llm.parts.artifact is None:
         raise ArtifactError(
-            f"{app.config.model} has no heads, so there is no tree",
+            f"{app.config.model} decodes without heads here, so there is no calibrated tree",
             hint=f"medusa train all -m {app.config.model} --out ./heads",
         )
     return llm, llm.parts.artifact

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from medusakit.tree.topology import Beam, Draft, FloatArray, Shape
+from medusakit.runtimes.base import Scores
+from medusakit.tree.topology import Beam, Draft, FloatArray, Shape, Tree
 
-__all__ = ["Beam", "DraftState", "Drafter", "Shape"]
+__all__ = ["Beam", "DraftState", "Drafter", "Shape", "StepReader", "show_step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +51,18 @@ class Drafter(Protocol):
     def forget(self, row: int) -> None:
         """The row is gone: drop any state kept for it."""
         ...
+
+
+@runtime_checkable
+class StepReader(Protocol):
+    """A drafter that also learns from what the model said at the nodes of a step, refused ones included."""
+
+    def read_step(self, row: int, tree: Tree, kept: Sequence[int], scores: Scores) -> None:
+        """After `observe`. kept: the path that was committed, root first. scores: valid only during the call."""
+        ...
+
+
+def show_step(drafter: Drafter, row: int, tree: Tree, kept: Sequence[int], scores: Scores) -> None:
+    """Let the drafter read a step, if it is one that does."""
+    if isinstance(drafter, StepReader):
+        drafter.read_step(row, tree, kept, scores)

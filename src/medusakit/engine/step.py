@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from medusakit.drafters.base import Drafter
+from medusakit.drafters.base import Drafter, show_step
 from medusakit.engine.session import Session
 from medusakit.runtimes.base import Runtime
 from medusakit.tree.policy import TreePolicy
@@ -53,6 +53,7 @@ def step(sessions: Sequence[Session], plan: Plan, runtime: Runtime, clock: Calla
             [int(tree.tokens[node]) for node in kept],
             np.stack([row_scores.hidden(node) for node in kept]),
         )
+        show_step(plan.drafter, session.row, tree, kept, row_scores)
     finished = clock()
     for session in sessions:
         session.stats.draft_s += drafted - started

@@ -8,32 +8,39 @@ from typing import Any
 import click
 import pytest
 
-from medusakit.cli.app import plain_reason
+from medusakit.cli.app import slow_reason
 from medusakit.cli.group import LazyGroup
 from medusakit.cli.root import COMMANDS, cli
 from medusakit.config import Config
 from medusakit.errors import UsageError
 
 
-def loaded(*, artifact: Any = None, budget: Any = None, withheld: bool = False) -> Any:
+def loaded(*, artifact: Any = None, budget: Any = None, withheld: bool = False, drafter: str = "suffix") -> Any:
     runtime = SimpleNamespace(capabilities=SimpleNamespace(weights="int4"))
-    parts = SimpleNamespace(artifact=artifact, budget=budget, runtime=runtime, withheld=withheld)
+    own = SimpleNamespace(name=drafter)
+    parts = SimpleNamespace(artifact=artifact, budget=budget, runtime=runtime, withheld=withheld, drafter=own)
     return SimpleNamespace(parts=parts)
 
 
 def test_missing_heads_name_the_command_that_makes_them() -> None:
-    message, hint = plain_reason(Config(model="m.gguf"), loaded())
-    assert "no heads fit m.gguf" in message
+    message, hint = slow_reason(Config(model="m.gguf"), loaded())
+    assert message == "no heads fit m.gguf: it drafts from prompt and answer (suffix)"
     assert hint == "medusa train all -m m.gguf --out ./heads"
 
 
+def test_missing_heads_in_a_format_that_decodes_plainly() -> None:
+    message, hint = slow_reason(Config(model="m.gguf"), loaded(withheld=True))
+    assert message == "no heads fit m.gguf: decoding is plain"
+    assert "medusa train all" in hint
+
+
 def test_a_tree_that_does_not_pay_is_said() -> None:
-    message, _ = plain_reason(Config(), loaded(artifact=object(), budget=SimpleNamespace(num_nodes=1)))
+    message, _ = slow_reason(Config(), loaded(artifact=object(), budget=SimpleNamespace(num_nodes=1)))
     assert "no tree pays with int4 weights" in message
 
 
 def test_a_format_whose_tree_passes_round_otherwise_decodes_plainly_and_says_so() -> None:
-    message, hint = plain_reason(Config(), loaded(artifact=object(), withheld=True))
+    message, hint = slow_reason(Config(), loaded(artifact=object(), withheld=True))
     assert "int4 weights" in message and "--weights f32" in hint
 
 
@@ -41,12 +48,14 @@ def test_a_format_whose_tree_passes_round_otherwise_decodes_plainly_and_says_so(
     ("config", "parts"),
     [
         (Config(heads="none"), loaded()),
+        (Config(drafter="suffix"), loaded()),
+        (Config(drafter="recycling"), loaded(drafter="recycling")),
         (Config(), loaded(artifact=object(), budget=SimpleNamespace(num_nodes=8))),
         (Config(budget=8), loaded(artifact=object())),
     ],
 )
 def test_nothing_is_said_where_there_is_nothing_to_say(config: Config, parts: Any) -> None:
-    assert plain_reason(config, parts) == ("", "")
+    assert slow_reason(config, parts) == ("", "")
 
 
 @pytest.mark.parametrize(
