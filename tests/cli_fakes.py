@@ -98,6 +98,7 @@ class FakeLLM:
     chats: list[FakeChat] = field(default_factory=list)
     cost: Any = None
     heads: bool = False
+    headless: str | None = None
 
     @property
     def parts(self) -> Any:
@@ -105,7 +106,9 @@ class FakeLLM:
         manifest = SimpleNamespace(drafter=drafter, provenance=SimpleNamespace(created="today"))
         return SimpleNamespace(
             artifact=SimpleNamespace(manifest=manifest) if self.heads else None,
-            drafter=SimpleNamespace(name="hydra") if self.heads else None,
+            drafter=SimpleNamespace(name="hydra" if self.heads else self.headless)
+            if self.heads or self.headless
+            else None,
             max_nodes=None,
             budget=None,
             cost=self.cost,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
 
+from cli_fakes import FakeLLM, Invoke
 from medusakit.cli.app import slow_reason
 from medusakit.cli.group import LazyGroup
 from medusakit.cli.root import COMMANDS, cli
@@ -91,3 +93,33 @@ def test_lazy_group_knows_only_its_table() -> None:
     context = click.Context(cli)
     assert cli.list_commands(context) == list(COMMANDS)
     assert cli.get_command(context, "nothing") is None
+
+
+@pytest.mark.parametrize("way", ["flag", "env", "file"])
+def test_the_drafter_reaches_the_loader(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def load(model: str, **arguments: Any) -> FakeLLM:
+        asked.update(arguments)
+        return FakeLLM(headless="recycling")
+
+    monkeypatch.setattr("medusakit.llm.LLM.load", load)
+    file = tmp_path / "config.toml"
+    file.write_text('drafter = "recycling"\n' if way == "file" else "")
+    if way == "env":
+        monkeypatch.setenv("MEDUSA_DRAFTER", "recycling")
+    words = ["--drafter", "recycling"] if way == "flag" else []
+    monkeypatch.setenv("MEDUSA_CONFIG", str(file))
+    outcome = invoke("run", *words, "hello")
+    assert outcome.code == 0
+    assert asked["drafter"] == "recycling"
+    assert "no heads fit" not in outcome.err, "what was asked for needs no advice"
+
+
+def test_a_model_without_heads_names_the_train_command_once(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("medusakit.llm.LLM.load", lambda model, **arguments: FakeLLM(headless="suffix"))
+    outcome = invoke("run", "-m", "m.gguf", "hello")
+    assert outcome.err.count("medusa train all -m m.gguf --out ./heads") == 1
+    assert "it drafts from prompt and answer (suffix)" in outcome.err

@@ -1,0 +1,117 @@
+"""What is loaded where no heads are: the drafter, its trees and budget, and which words name it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_fakes import VOCAB, LetterTokenizer
+from medusakit.engine import loading
+from medusakit.engine.controller import PLAIN_PLAN, PlainController
+from medusakit.engine.engine import Engine
+from medusakit.engine.loading import Loaded, load_parts
+from medusakit.errors import UsageError
+from medusakit.models.resolve import ResolvedModel
+from medusakit.runtimes.base import Capabilities
+from medusakit.runtimes.reference import random_reference
+from medusakit.runtimes.reference_source import random_source
+from medusakit.settings import SamplingParams
+from medusakit.tree.policy import DynamicPolicy, StaticPolicy
+
+FLAT = {1: 1.0, 64: 1.0}  # more nodes cost nothing
+STEEP = {1: 1.0, 2: 50.0, 64: 99.0}  # nothing pays
+Load = Callable[..., Loaded]
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Load:
+    """`load_parts` of a small random model that no heads fit."""
+
+    def call(*, cost: dict[int, float] = FLAT, exact: str = "bitwise-ties", **arguments: Any) -> Loaded:
+        runtime = random_reference(0, VOCAB, context_length=64)
+        runtime._capabilities = Capabilities("f32", exact, 8, 64)
+        facts: dict[str, Any] = {
+            "resolve": ResolvedModel("toy", Path("toy.gguf"), "gguf"),
+            "open_weights": random_source(0, VOCAB),
+            "load_tokenizer": LetterTokenizer(),
+            "load_onnx": runtime,
+            "remembered_steps": cost,
+            "find_heads": None,
+        }
+        for name, fact in facts.items():
+            monkeypatch.setattr(loading, name, lambda *_, fact=fact, **__: fact)
+        return load_parts("toy", **arguments)
+
+    return call
+
+
+def answer(parts: Loaded, max_tokens: int = 40) -> Any:
+    engine = Engine(parts.runtime, parts.tokenizer, parts.controller)
+    session = engine.start([1, 2, 3], SamplingParams(max_tokens=max_tokens))
+    for _ in engine.run(session):
+        pass
+    engine.finish(session)
+    return session.result()
+
+
+def plan(parts: Loaded) -> Any:
+    return parts.controller.plan([None])  # type: ignore[list-item]
+
+
+def test_a_model_without_heads_is_drafted_by_suffix(load: Load) -> None:
+    parts = load()
+    assert parts.artifact is None and parts.drafter is not None
+    assert (parts.drafter.name, parts.max_nodes, parts.topology.num_nodes) == ("suffix", loading.MAX_BUDGET, 1)
+    result = answer(parts)
+    assert result.stats.tau > 1.2
+    assert result.token_ids == answer(load(heads="none")).token_ids
+
+
+@pytest.mark.parametrize("name", ["suffix", "recycling"])
+@pytest.mark.parametrize("heads", ["auto", "none"])
+def test_a_drafter_without_heads_can_be_asked_for(load: Load, name: str, heads: str) -> None:
+    parts = load(heads=heads, drafter=name)
+    assert parts.drafter is not None and parts.drafter.name == name
+    assert isinstance(plan(parts).policy, DynamicPolicy)
+
+
+def test_none_means_plain(load: Load) -> None:
+    parts = load(heads="none")
+    assert parts.drafter is None and isinstance(parts.controller, PlainController)
+
+
+def test_a_budget_is_a_limit_and_the_rest_is_cost(load: Load) -> None:
+    given = answer(load(budget=3, cost=STEEP)).stats
+    assert 1 < given.nodes_per_step <= 3
+    free = answer(load(cost=FLAT)).stats
+    assert free.nodes_per_step > given.nodes_per_step
+    plain = answer(load(cost=STEEP)).stats
+    assert (plain.nodes_per_step, plain.tau) == (1.0, 1.0)
+    assert plan(load(budget=1)) is PLAIN_PLAN
+
+
+def test_a_format_whose_trees_round_otherwise_decodes_plainly_unless_a_budget_is_given(load: Load) -> None:
+    parts = load(exact="numerical-ties")
+    assert parts.withheld and plan(parts) is PLAIN_PLAN and parts.max_nodes == 1
+    parts = load(exact="numerical-ties", budget=4)
+    assert not parts.withheld and plan(parts).budget == 4
+
+
+def test_a_dense_tree_is_taken_as_it_is(load: Load) -> None:
+    parts = load(tree="2x3", budget=5)
+    assert isinstance(plan(parts).policy, StaticPolicy)
+    assert (parts.topology.num_nodes, parts.max_nodes) == (5, None)
+    assert answer(parts).stats.num_steps > 0
+    with pytest.raises(UsageError, match="9 deep, but the drafter guesses 8 tokens ahead"):
+        load(drafter="recycling", tree="9x1")
+
+
+def test_words_that_name_no_drafter(load: Load) -> None:
+    with pytest.raises(UsageError, match="'sufix' is not known; with heads: .*; without: suffix, recycling") as error:
+        load(drafter="sufix")
+    assert error.value.hint == "--drafter suffix"
+    with pytest.raises(UsageError, match=r"drafter suffix needs no heads, but \./heads was given"):
+        load(drafter="suffix", heads="./heads")
