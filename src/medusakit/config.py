@@ -10,9 +10,11 @@ reads no environment by itself: mappings and paths come in as arguments.
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -102,19 +104,22 @@ class Key:
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
 
-    def parse(self, text: str, where: str) -> Any:
-        """The value of `text` (a flag or an environment variable). Raises ConfigError that names `where`."""
+    def parse(self, text: str, where: str, form: str = "{where} {value}") -> Any:
+        """The value of `text` (a flag or an environment variable). Raises ConfigError that names `where`.
+
+        form  how a value is given there, for the hint
+        """
         if self.kind == "list":
             return (text,)
         if self.kind == "bool":
-            return self.check(_BOOLS.get(text.strip().lower(), text), where)
+            return self.check(_BOOLS.get(text.strip().lower(), text), where, form)
         try:
             value: Any = {"int": int, "float": float}.get(self.kind, str)(text)
         except ValueError:
             value = text
-        return self.check(value, where)
+        return self.check(value, where, form)
 
-    def check(self, value: Any, where: str) -> Any:
+    def check(self, value: Any, where: str, form: str = "{where} {value}") -> Any:
         """`value` in the field's type and range. Raises ConfigError: where, which value, what was expected."""
         if isinstance(value, list | tuple) and self.kind == "list" and all(isinstance(item, str) for item in value):
             return tuple(value)
@@ -124,7 +129,8 @@ class Key:
             value = float(value)
         expected = {"str": str, "int": int, "float": float, "bool": bool}.get(self.kind)
         if expected is None or type(value) is not expected or not self._within(value):
-            raise ConfigError(f"{where}: {value!r} is not {self.expectation()}", hint=f"{self.flag} {self._example()}")
+            hint = form.format(where=where, value=self._example())
+            raise ConfigError(f"{where}: {value!r} is not {self.expectation()}", hint=hint)
         return value
 
     def expectation(self) -> str:
@@ -146,9 +152,13 @@ class Key:
             return True
         return (setting.low is None or value >= setting.low) and (setting.high is None or value <= setting.high)
 
+    def line(self, value: str) -> str:
+        """The setting in a file, with the value as a person types it."""
+        return f'{self.name} = "{value}"' if self.kind == "str" else f"{self.name} = {value}"
+
     def _example(self) -> str:
         if self.kind == "bool":
-            return ""
+            return str(self.default).lower()
         fallback = "TEXT" if self.kind in ("str", "list") else f"{self.setting.low or 0:g}"
         return str(self.default) if self.default not in (None, ()) else fallback
 
@@ -209,6 +219,28 @@ def resolve(
     return Resolved(replace(Config(), **values), origins)
 
 
+def named_by_origin(text: str, origins: Mapping[str, Origin]) -> str:
+    """A message that speaks of flags, with the variable or the line of a file where that is where the value is.
+
+    Commands in it are left alone: what they say with a flag overrides the others.
+    >>> named_by_origin("--tree 9x9 is 9 deep", {"tree": Origin("env", "MEDUSA_TREE")})
+    'MEDUSA_TREE=9x9 is 9 deep'
+    """
+    message, command, rest = text.partition("medusa ")
+    for name, origin in origins.items():
+        if origin.source in ("env", "file"):
+            flag = re.compile(rf"{KEYS[name].flag}(?![\w-])(?: (?P<value>[\w.]+)(?=\s|$|,|;))?")
+            message = flag.sub(partial(_in_place, KEYS[name], origin), message)
+    return message + command + rest
+
+
+def _in_place(key: Key, origin: Origin, found: re.Match[str]) -> str:
+    value = found["value"]
+    if origin.source == "env":
+        return key.env if value is None else f"{key.env}={value}"
+    return f"{key.name if value is None else key.line(value)} in {origin.where}"
+
+
 def config_path(env: Mapping[str, str]) -> Path:
     """MEDUSA_CONFIG, or config.toml in the user's configuration folder."""
     if given := env.get("MEDUSA_CONFIG"):
@@ -251,7 +283,7 @@ def _file_layer(file: Path | None) -> Iterable[tuple[str, str, Any]]:
     for name, value in content.items():
         if name not in KEYS:
             raise _unknown(f"{file}: unknown key `{name}`", nearest(name, KEYS))
-        yield str(file), name, KEYS[name].check(value, f"{file}: {name}")
+        yield str(file), name, KEYS[name].check(value, f"{file}: {name}", KEYS[name].line("{value}"))
 
 
 def _env_layer(env: Mapping[str, str]) -> Iterable[tuple[str, str, Any]]:
@@ -261,7 +293,7 @@ def _env_layer(env: Mapping[str, str]) -> Iterable[tuple[str, str, Any]]:
             raise _unknown(f"unknown environment variable {variable}", close[0])
     for variable, key in by_env.items():
         if env.get(variable):  # an empty variable counts as unset, as shells and containers mean it
-            yield variable, key.name, key.parse(env[variable], variable)
+            yield variable, key.name, key.parse(env[variable], variable, "{where}={value}")
 
 
 def _artifact_layer(artifact: Mapping[str, Any], path: str) -> Iterable[tuple[str, str, Any]]:
@@ -269,7 +301,7 @@ def _artifact_layer(artifact: Mapping[str, Any], path: str) -> Iterable[tuple[st
     for name, value in artifact.items():
         if name not in allowed:
             raise _unknown(f"{path}: an artifact cannot set `{name}`", nearest(name, allowed))
-        yield path, name, KEYS[name].check(value, f"{path}: {name}")
+        yield path, name, KEYS[name].check(value, f"{path}: {name}", KEYS[name].line("{value}"))
 
 
 def _unknown(message: str, close: str | None) -> ConfigError:

@@ -17,6 +17,10 @@ MedusaError
 
 from __future__ import annotations
 
+# hints that many errors of a model's files share
+FETCH_AGAIN = "fetch the model again; medusa models list   names some that run"
+OTHER_MODEL = "medusa models list   names models that run"
+
 
 class MedusaError(Exception):
     """Root of the tree. `hint` is a command or a value that would work; `code` is stable."""

@@ -60,7 +60,9 @@ class SamplingParams:
         if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
             raise UsageError(f"stop is {self.stop!r}; expected a tuple of non-empty strings", hint='stop=("\\n\\n",)')
         if self.acceptance not in ACCEPTANCE:
-            raise UsageError(f"acceptance is {self.acceptance!r}; expected one of {', '.join(ACCEPTANCE)}")
+            raise UsageError(
+                f"acceptance is {self.acceptance!r}; expected one of {', '.join(ACCEPTANCE)}", hint='acceptance="exact"'
+            )
         _number("eps", self.eps, 0, 1, above=True)
         _number("delta", self.delta, 0, 100, above=True)
 
@@ -69,11 +71,12 @@ def _number(name: str, value: object, low: float, high: float, *, above: bool = 
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or not low <= value <= high or (above and value == low):  # type: ignore[operator]
         start = "above" if above else "from"
-        raise UsageError(f"{name} is {value!r}; expected {also}a number {start} {low:g} to {high:g}")
+        hint = f"{name}: {min(max(1, low), high):g}"
+        raise UsageError(f"{name} is {value!r}; expected {also}a number {start} {low:g} to {high:g}", hint=hint)
 
 
 def _whole(name: str, value: object, low: int, high: int | None = None, *, note: str = "") -> None:
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not is_whole or value < low or (high is not None and value > high):  # type: ignore[operator]
         limit = f"{low} or more" if high is None else f"{low} to {high}"
-        raise UsageError(f"{name} is {value!r}; expected a whole number, {limit}{note}")
+        raise UsageError(f"{name} is {value!r}; expected a whole number, {limit}{note}", hint=f"{name}: {low}")

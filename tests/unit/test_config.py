@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from medusakit.config import KEYS, Config, config_path, resolve, stray_variables, template
+from medusakit.config import KEYS, Config, Origin, config_path, named_by_origin, resolve, stray_variables, template
 from medusakit.errors import ConfigError
 
 
@@ -72,6 +72,43 @@ def test_a_bad_value_names_place_value_and_expectation(name: str, text: str, par
     with pytest.raises(ConfigError, match=".") as caught:
         resolve({name: text}, env={})
     assert part in caught.value.message
+
+
+def test_the_hint_is_in_the_form_of_the_place(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('weights = "fp16"\n')
+    heads = {"artifact": {"budget": 0}, "artifact_path": "heads/medusa.json"}
+    for hint, flags, env, path, more in (
+        ("--top-k 0", {"top_k": "x"}, {}, None, {}),
+        ("MEDUSA_TOP_K=0", {}, {"MEDUSA_TOP_K": "x"}, None, {}),
+        ("MEDUSA_STREAM=true", {}, {"MEDUSA_STREAM": "maybe"}, None, {}),
+        ('weights = "auto"', {}, {}, file, {}),
+        ("budget = 1", {}, {}, None, heads),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            resolve(flags, env=env, file=path, **more)  # type: ignore[arg-type]
+        assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("--tree 9x9 is 9 deep", "MEDUSA_TREE=9x9 is 9 deep"),
+        ("leave out --system, or write it", "leave out system in c.toml, or write it"),
+        ("--heads none", 'heads = "none" in c.toml'),
+        ("--max-tokens 5", "max_tokens = 5 in c.toml"),
+        ("--budget 4", "--budget 4"),
+        ("--heads-up", "--heads-up"),
+        ("--heads none, or: medusa run --heads x", 'heads = "none" in c.toml, or: medusa run --heads x'),
+    ],
+)
+def test_a_flag_in_a_message_is_named_by_where_its_value_is(text: str, named: str) -> None:
+    origins = dict.fromkeys(KEYS, Origin("default")) | {
+        "tree": Origin("env", "MEDUSA_TREE"),
+        "budget": Origin("flag", "--budget"),
+        **dict.fromkeys(("system", "heads", "max_tokens"), Origin("file", "c.toml")),
+    }
+    assert named_by_origin(text, origins) == named
 
 
 def test_file_values_keep_their_types(tmp_path: Path) -> None:

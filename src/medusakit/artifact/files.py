@@ -37,7 +37,7 @@ def disk_error(path: Path, cause: OSError) -> MedusaError:
         return RuntimeFailure(
             f"cannot write {path}: {os.strerror(cause.errno)}", hint="choose a folder that you may write to"
         )
-    return RuntimeFailure(f"cannot write {path}: {cause}")
+    return RuntimeFailure(f"cannot write {path}: {cause}", hint="another folder or disk")
 
 
 def _existing_parent(path: Path) -> Path:

@@ -35,7 +35,7 @@ def check_fits(artifact: Artifact, source: WeightSource, *, tokenizer_hash: str 
             raise ArtifactMismatchError(
                 f"the heads in {artifact.path} do not fit this model: they expect {what} {expected} ({heads.name}), "
                 f"the model has {found} ({model.name})",
-                hint="medusa train all -m MODEL --out ./heads, or run without --heads",
+                hint="--heads none decodes plainly, or: medusa train all -m MODEL --out ./heads",
             )
 
 

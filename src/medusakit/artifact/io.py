@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save
 
 from medusakit.artifact.card import card_text
 from medusakit.artifact.files import atomic_folder, sha256_file
-from medusakit.artifact.fits import check_fits, check_tensors
+from medusakit.artifact.fits import AGAIN, check_fits, check_tensors
 from medusakit.artifact.schema import (
     ArtifactManifest,
     Backbone,
@@ -51,7 +51,7 @@ class Artifact:
         try:
             tensors: dict[str, Array] = load_file(file)
         except (SafetensorError, OSError, ValueError) as cause:
-            raise ArtifactError(f"{file} is not a readable safetensors file: {cause}") from cause
+            raise ArtifactError(f"{file} is not a readable safetensors file: {cause}", hint=AGAIN) from cause
         _require_finite(file, tensors)
         return tensors
 
@@ -144,20 +144,20 @@ def _as_stored(name: str, value: Array) -> Array:
 def _require_finite(file: Path, tensors: Mapping[str, Array]) -> None:
     for name, value in tensors.items():
         if np.issubdtype(value.dtype, np.floating) and not np.isfinite(value).all():
-            raise ArtifactError(f"{file}: tensor {name} holds NaN or infinite values")
+            raise ArtifactError(f"{file}: tensor {name} holds NaN or infinite values", hint=AGAIN)
 
 
 def _check_files(folder: Path, manifest: ArtifactManifest) -> None:
     if missing := {TENSORS, TREE} - manifest.files.keys():
-        raise ArtifactError(f"{folder / MANIFEST} lists no sha256 of {', '.join(sorted(missing))}")
+        raise ArtifactError(f"{folder / MANIFEST} lists no sha256 of {', '.join(sorted(missing))}", hint=AGAIN)
     for name, expected in manifest.files.items():
         file = folder / name
         if Path(name).name != name or not file.is_file():
-            raise ArtifactError(f"{file} is missing from the heads folder", hint="copy or train the heads again")
+            raise ArtifactError(f"{file} is missing from the heads folder", hint=AGAIN)
         if (found := sha256_file(file)) != expected:
             raise ArtifactError(
                 f"{file} was changed or damaged: its sha256 is {found}, {MANIFEST} says {expected}",
-                hint="copy or train the heads again",
+                hint=AGAIN,
             )
 
 
@@ -165,9 +165,9 @@ def _parse(schema: type[Model], file: Path) -> Model:
     try:
         return schema.model_validate_json(file.read_bytes())
     except OSError as cause:
-        raise ArtifactError(f"{file} cannot be read: {cause.strerror}") from cause
+        raise ArtifactError(f"{file} cannot be read: {cause.strerror}", hint=AGAIN) from cause
     except ValidationError as cause:
-        raise ArtifactError(f"{file}: {_first_problem(cause.errors()[0])}") from cause
+        raise ArtifactError(f"{file}: {_first_problem(cause.errors()[0])}", hint=AGAIN) from cause
 
 
 def _first_problem(error: Any) -> str:

@@ -50,7 +50,7 @@ def read_questions(path: Path) -> list[Question]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from None
+        raise UsageError(f"{path} cannot be read: {error}", hint="--suite mt-bench") from None
     questions = _parse(lines, str(path))
     if not questions:
         raise UsageError(f"{path} has no questions", hint='one a line: {"turns": ["Explain a B-tree"]}')
@@ -97,7 +97,9 @@ def _parse(lines: Iterable[str], where: str) -> list[Question]:
     ids = [question.id for question in questions]
     if len(set(ids)) < len(ids):
         twice = next(id for index, id in enumerate(ids) if id in ids[:index])
-        raise UsageError(f"{where} has the question_id {twice!r} twice; figures are by question")
+        raise UsageError(
+            f"{where} has the question_id {twice!r} twice; figures are by question", hint="--suite mt-bench"
+        )
     return questions
 
 
@@ -105,9 +107,11 @@ def _question(line: str, number: int, where: str) -> Question:
     try:
         entry = json.loads(line)
     except json.JSONDecodeError as error:
-        raise UsageError(f"{where} is not JSON: {error}") from None
+        raise UsageError(f"{where} is not JSON: {error}", hint="--suite mt-bench") from None
     if not isinstance(entry, dict):
-        raise UsageError(f"{where} holds a {type(entry).__name__}, expected an object with turns")
+        raise UsageError(
+            f"{where} holds a {type(entry).__name__}, expected an object with turns", hint="--suite mt-bench"
+        )
     category = entry.get("category", _NO_CATEGORY)
     return Question(str(entry.get("question_id", number)), str(category), _turns(entry, where))
 

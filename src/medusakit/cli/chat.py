@@ -29,15 +29,7 @@ HELP = """\
 /exit             leave (so does Ctrl-D)
 \"\"\"               begin and end a message of several lines"""
 SETTABLE = (
-    "max_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "seed",
+    *(name for name in SAMPLING if name not in ("stop", "system")),  # what a turn has, not a conversation
     "accept",
     "speculation",
     "highlight",

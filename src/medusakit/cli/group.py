@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from medusakit.errors import UsageError
+from medusakit.errors import MedusaError, UsageError
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 FLAGS_KEY = "medusakit.flags"
@@ -47,11 +47,30 @@ def common_options() -> list[click.Option]:
 
 
 class Command(click.Command):
-    """A command with the common options at its end."""
+    """A command with the common options at its end. Its errors name a setting by where its value came from."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(common_options())
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MedusaError as error:
+            _name_origins(error)
+            raise
+
+
+def _name_origins(error: MedusaError) -> None:
+    from medusakit.cli.app import current_app
+    from medusakit.config import named_by_origin
+
+    try:
+        origins = current_app().resolved.origins
+    except MedusaError:
+        return  # the settings themselves are wrong: the error says where
+    error.message = named_by_origin(error.message, origins)
+    error.hint = None if error.hint is None else named_by_origin(error.hint, origins)
 
 
 class Group(click.Group):

@@ -68,10 +68,11 @@ def search(again: bool, json_file: str | None) -> None:
     found = budgets(gains, cost, draft_s, other_s)
     best = max(found, key=lambda budget: budget.speedup)
     if json_file:
-        document = {"draft_ms": 1e3 * draft_s, "other_ms": 1e3 * other_s, "best": asdict(best)}
+        draft_ms = 1e3 * float(draft_s[best.num_nodes - 1])
+        document = {"draft_ms": draft_ms, "other_ms": 1e3 * other_s, "best": asdict(best)}
         write_json(app.ui, json_file, document | {"budgets": [asdict(budget) for budget in found]})
     if json_file != "-":
-        _show_budgets(app, llm, found, best, draft_s)
+        _show_budgets(app, llm, found, best, float(draft_s[best.num_nodes - 1]))
 
 
 def load(app: App) -> tuple[LLM, Artifact]:
@@ -99,18 +100,18 @@ def acceptance_of(artifact: Artifact, topology: Topology) -> list[float] | None:
     return [known[path] for path in paths] if all(path in known for path in paths) else None
 
 
-def _costs(llm: LLM, artifact: Artifact, again: bool) -> tuple[float, float, Any]:
-    """Draft seconds, other seconds, cost of a pass."""
+def _costs(llm: LLM, artifact: Artifact, again: bool) -> tuple[Any, float, Any]:
+    """Draft seconds of every budget, other seconds, cost of a pass."""
     from medusakit.engine.loading import OTHER_S
-    from medusakit.engine.measure import measure_draft, measure_steps
+    from medusakit.engine.measure import draft_seconds, measure_steps
     from medusakit.tree.cost import StepCost
 
     drafter, cost = llm.parts.drafter, llm.parts.cost
     assert drafter is not None and cost is not None
     if again:
         cost = StepCost.single(measure_steps(llm.runtime).seconds)
-    draft_s = measure_draft(drafter, artifact.topology(SHOWN_NODES), llm.runtime.spec.hidden_size)
-    return draft_s, OTHER_S, cost
+    whole = artifact.topology(len(artifact.tree.nodes) + 1)
+    return draft_seconds(drafter, whole, llm.runtime.spec.hidden_size), OTHER_S, cost
 
 
 def _document(llm: LLM, topology: Topology, acceptance: list[float] | None) -> dict[str, Any]:

@@ -70,7 +70,10 @@ def check_beam(beam: Beam, *, max_depth: int) -> None:
             hint=f"{max_depth} widths or fewer",
         )
     if not beam.widths or min(beam.widths) < 1 or beam.branching < 1:
-        raise UsageError(f"beam widths {beam.widths} with branching {beam.branching}: every one must be at least 1")
+        raise UsageError(
+            f"beam widths {beam.widths} with branching {beam.branching}: every one must be at least 1",
+            hint="widths from 1, e.g. (4, 4, 2), and a branching from 1",
+        )
 
 
 def beam_sizes(beam: Beam, vocab_size: int) -> tuple[int, tuple[int, ...]]:

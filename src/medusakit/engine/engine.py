@@ -143,7 +143,9 @@ class Engine:
         vocab_size = self.runtime.spec.vocab_size
         if min(ids) < 0 or max(ids) >= vocab_size:
             bad = next(token for token in ids if not 0 <= token < vocab_size)
-            raise UsageError(f"token id {bad} is outside the vocabulary of {vocab_size}")
+            raise UsageError(
+                f"token id {bad} is outside the vocabulary of {vocab_size}", hint="the ids that llm.encode(text) gives"
+            )
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:

@@ -10,7 +10,7 @@ from medusakit.config import nearest
 from medusakit.drafters.base import Drafter
 from medusakit.drafters.registry import FAMILIES, HEADLESS, headless_drafter, load_drafter
 from medusakit.engine.controller import Controller, PlainController, StaticController, make_plan
-from medusakit.engine.measure import measure_draft, remembered_steps
+from medusakit.engine.measure import draft_seconds, remembered_steps
 from medusakit.errors import UsageError
 from medusakit.models.resolve import ResolvedModel, open_weights, resolve
 from medusakit.models.spec import WeightSource
@@ -151,7 +151,7 @@ def expected_budget(
     if any(path not in acceptance for path in topology.rank_paths[1:]):
         return None
     gains = [acceptance[path] for path in topology.rank_paths[1:]]
-    draft_s = measure_draft(drafter, topology.prefix(16), runtime.spec.hidden_size)
+    draft_s = draft_seconds(drafter, topology, runtime.spec.hidden_size)
     return best_budget(gains, cost, draft_s, OTHER_S, max_nodes=MAX_BUDGET)
 
 

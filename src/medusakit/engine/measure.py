@@ -21,12 +21,13 @@ import numpy as np
 from medusakit.drafters.base import Drafter, DraftState, Shape
 from medusakit.models.home import home
 from medusakit.runtimes.base import Runtime
-from medusakit.tree.topology import Topology, Tree
+from medusakit.tree.topology import FloatArray, Topology, Tree
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 CONTEXT = 256
 BUDGET_S = 1.5
 STEADY = 1.15  # second best reading over best
+DRAFT_NODES = 16  # of the tree whose draft is timed
 FASTER = 0.8  # today's T(1) over the remembered one
 
 
@@ -90,6 +91,21 @@ def measure_draft(
         drafter.propose([state], shape)
         best = min(best, clock() - before)
     return best
+
+
+def draft_seconds(
+    drafter: Drafter, topology: Topology, hidden_size: int, *, clock: Callable[[], float] = time.perf_counter
+) -> FloatArray:
+    """[num_nodes] seconds of one draft of the first n nodes, at n - 1.
+
+    A draft goes level by level, so its time is taken as proportional to the levels; measured once, at DRAFT_NODES.
+    """
+    measured = topology.prefix(DRAFT_NODES)
+    if measured.num_nodes == 1:
+        return np.zeros(topology.num_nodes, np.float32)
+    taken = measure_draft(drafter, measured, hidden_size, clock=clock)
+    levels = np.maximum.accumulate(topology.depths)
+    return (taken * levels / measured.max_depth).astype(np.float32)
 
 
 def bushy(num_nodes: int, tokens: np.ndarray) -> Tree:

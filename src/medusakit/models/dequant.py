@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from medusakit.errors import ModelError, UnsupportedModelError
+from medusakit.errors import OTHER_MODEL, ModelError, UnsupportedModelError
 from medusakit.models.spec import StoredTensor
 
 # format -> (values per block, bytes per block); the layouts are GGML's
@@ -39,7 +39,10 @@ def row_bytes(format: str, columns: int) -> int:
         return columns * PLAIN[format].itemsize
     block, size = BLOCKS[format]
     if columns % block:
-        raise ModelError(f"{format} stores blocks of {block} values, but a row has {columns}")
+        raise ModelError(
+            f"{format} stores blocks of {block} values, but a row has {columns}",
+            hint=OTHER_MODEL,
+        )
     return columns // block * size
 
 
@@ -58,7 +61,8 @@ def _row_slices(tensor: StoredTensor) -> Iterator[tuple[int, NDArray[np.float32]
     """(first row, float32 rows) over the tensor seen as [rows, last dimension]."""
     if tensor.format not in FORMATS:
         raise UnsupportedModelError(
-            f"tensor {tensor.name!r} has the type {tensor.format}; supported: {', '.join(FORMATS)}"
+            f"tensor {tensor.name!r} has the type {tensor.format}; supported: {', '.join(FORMATS)}",
+            hint=OTHER_MODEL,
         )
     raw = tensor.raw.reshape(-1, tensor.raw.shape[-1])
     step = max(1, _SLICE_VALUES // max(1, tensor.shape[-1]))

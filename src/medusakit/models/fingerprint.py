@@ -29,7 +29,7 @@ def sha256_file(path: Path, on_bytes: Callable[[int], None] | None = None) -> st
                 if on_bytes is not None:
                     on_bytes(len(piece))
     except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+        raise ModelError(f"cannot read {path}: {error.strerror or error}", hint=f"ls -l {path}") from error
     return digest.hexdigest()
 
 
@@ -46,7 +46,7 @@ def _remembered(path: Path) -> str:
     try:
         stat = path.stat()
     except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+        raise ModelError(f"cannot read {path}: {error.strerror or error}", hint=f"ls -l {path}") from error
     key = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
     memory_path = home() / _MEMORY
     memory = _load(memory_path)

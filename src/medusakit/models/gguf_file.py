@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from medusakit.errors import ModelError, UnsupportedModelError
+from medusakit.errors import FETCH_AGAIN, ModelError, UnsupportedModelError
 from medusakit.models.dequant import FORMATS, PLAIN, row_bytes
 from medusakit.models.pages import PageBudget, map_file
 from medusakit.models.spec import StoredTensor
@@ -72,7 +72,10 @@ class GgufFile:
         """The stored bytes of one tensor, a view of the map. Raises ModelError for a name that the file lacks."""
         info = self.tensors.get(name)
         if info is None:
-            raise ModelError(f"{self.path} has no tensor {name!r}")
+            raise ModelError(
+                f"{self.path} has no tensor {name!r}",
+                hint=FETCH_AGAIN,
+            )
         self._pages.hand_out(info.num_bytes)
         if info.format in PLAIN:
             dtype, shape = PLAIN[info.format], info.shape
@@ -126,13 +129,22 @@ def _header(cursor: _Cursor) -> tuple[int, int]:
     """(tensors, keys) after the magic and the version have been checked."""
     magic = cursor.data[:4]
     if magic != b"GGUF":
-        raise ModelError(f"{cursor.path} is not a GGUF file: it begins with {magic!r}, expected b'GGUF'")
+        raise ModelError(
+            f"{cursor.path} is not a GGUF file: it begins with {magic!r}, expected b'GGUF'",
+            hint=FETCH_AGAIN,
+        )
     cursor.at = 4
     version = cursor.count("<I", "the version")
     if version and version & 0xFFFF == 0:
-        raise UnsupportedModelError(f"{cursor.path} is a big-endian GGUF file; only little endian is read")
+        raise UnsupportedModelError(
+            f"{cursor.path} is a big-endian GGUF file; only little endian is read",
+            hint=FETCH_AGAIN,
+        )
     if version not in (2, 3):
-        raise UnsupportedModelError(f"{cursor.path} has GGUF version {version}; versions 2 and 3 are read")
+        raise UnsupportedModelError(
+            f"{cursor.path} has GGUF version {version}; versions 2 and 3 are read",
+            hint=FETCH_AGAIN,
+        )
     return cursor.count("<Q", "the number of tensors"), cursor.count("<Q", "the number of keys")
 
 
@@ -176,7 +188,10 @@ def _array(cursor: _Cursor, key: str, what: str) -> Value:
 def _alignment(metadata: dict[str, Value], path: Path) -> int:
     value = metadata.get("general.alignment", 32)
     if not isinstance(value, int) or value <= 0 or value & (value - 1):
-        raise ModelError(f"{path} is damaged: general.alignment is {value!r}, expected a power of two")
+        raise ModelError(
+            f"{path} is damaged: general.alignment is {value!r}, expected a power of two",
+            hint=FETCH_AGAIN,
+        )
     return value
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from medusakit.errors import ModelError, UnsupportedModelError
+from medusakit.errors import FETCH_AGAIN, ModelError, UnsupportedModelError
 from medusakit.models.features import refuse_family, refuse_feature
 from medusakit.models.gguf_file import GgufFile, Value
 from medusakit.models.spec import ModelSpec, RopeSpec
@@ -52,19 +52,28 @@ class _Keys:
         if isinstance(value, np.ndarray) and len(value) and (value == value[0]).all():
             value = value[0].item()  # some converters write one value per layer
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ModelError(f"{self.file.path}: {self.arch}.{key} is {_short(value)}, expected one number")
+            raise ModelError(
+                f"{self.file.path}: {self.arch}.{key} is {_short(value)}, expected one number",
+                hint=FETCH_AGAIN,
+            )
         return float(value)
 
     def positive(self, key: str, default: float | None = None) -> float:
         value = self.number(key, default)
         if not 0 < value < float("inf"):  # NaN fails both
-            raise ModelError(f"{self.file.path}: {self.arch}.{key} is {value:g}, expected a positive number")
+            raise ModelError(
+                f"{self.file.path}: {self.arch}.{key} is {value:g}, expected a positive number",
+                hint=FETCH_AGAIN,
+            )
         return value
 
     def count(self, key: str, default: int | None = None) -> int:
         value = self.number(key, default)
         if not 0 < value < 2**31 or value != int(value):
-            raise ModelError(f"{self.file.path}: {self.arch}.{key} is {value:g}, expected a positive whole number")
+            raise ModelError(
+                f"{self.file.path}: {self.arch}.{key} is {value:g}, expected a positive whole number",
+                hint=FETCH_AGAIN,
+            )
         return int(value)
 
 
@@ -81,7 +90,10 @@ def spec_from_gguf(file: GgufFile) -> ModelSpec:
         refuse_feature(file.path, f"{arch}.attention.value_length", keys.get("attention.value_length"), f"{head_dim}")
     layers = keys.count("block_count")
     if layers > len(file.tensors):  # a damaged count, which would fill the memory with lists of layers
-        raise ModelError(f"{file.path}: {arch}.block_count is {layers}, but the file has {len(file.tensors)} tensors")
+        raise ModelError(
+            f"{file.path}: {arch}.block_count is {layers}, but the file has {len(file.tensors)} tensors",
+            hint=FETCH_AGAIN,
+        )
     windows = _windows(keys, layers)
     return ModelSpec(
         family="mistral" if arch == "llama" and any(windows) else arch,
@@ -112,10 +124,16 @@ def spec_from_gguf(file: GgufFile) -> ModelSpec:
 def _check_kind(file: GgufFile) -> None:
     arch = file.metadata.get("general.architecture")
     if not isinstance(arch, str):
-        raise ModelError(f"{file.path} has no general.architecture: it does not say which model it holds")
+        raise ModelError(
+            f"{file.path} has no general.architecture: it does not say which model it holds",
+            hint=FETCH_AGAIN,
+        )
     kind = file.metadata.get("general.type", "model")
     if kind != "model":
-        raise UnsupportedModelError(f"{file.path} holds a {_short(kind)}, not a model")
+        raise UnsupportedModelError(
+            f"{file.path} holds a {_short(kind)}, not a model",
+            hint=FETCH_AGAIN,
+        )
     if arch not in ARCHITECTURES:
         refuse_family(file.path, arch)
     split = file.metadata.get("split.count", 0)
@@ -145,7 +163,10 @@ def _check_features(keys: _Keys) -> None:
 def _vocab_size(file: GgufFile) -> int:
     embed = file.tensors.get("token_embd.weight")
     if embed is None:
-        raise ModelError(f"{file.path} has no tensor 'token_embd.weight': it holds no weights of a language model")
+        raise ModelError(
+            f"{file.path} has no tensor 'token_embd.weight': it holds no weights of a language model",
+            hint=FETCH_AGAIN,
+        )
     return embed.shape[0]
 
 
@@ -181,7 +202,8 @@ def _rope(keys: _Keys, head_dim: int) -> RopeSpec:
     if kind == "yarn":
         return _yarn(keys, theta, dim)
     raise UnsupportedModelError(
-        f"{keys.file.path}: {keys.arch}.rope.scaling.type is {_short(kind)}; supported: none, linear, yarn, longrope"
+        f"{keys.file.path}: {keys.arch}.rope.scaling.type is {_short(kind)}; supported: none, linear, yarn, longrope",
+        hint=FETCH_AGAIN,
     )
 
 
@@ -226,7 +248,10 @@ def _local_rope(keys: _Keys, head_dim: int) -> RopeSpec | None:
 def _vector(file: GgufFile, name: str, size: int) -> tuple[float, ...]:
     tensor = file.tensor(name)
     if tensor.shape != (size,) or tensor.format != "f32":
-        raise ModelError(f"{file.path}: {name} is {tensor.format} {list(tensor.shape)}, expected f32 [{size}]")
+        raise ModelError(
+            f"{file.path}: {name} is {tensor.format} {list(tensor.shape)}, expected f32 [{size}]",
+            hint=FETCH_AGAIN,
+        )
     return tuple(float(value) for value in tensor.f32())
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from medusakit.errors import ModelError
+from medusakit.errors import FETCH_AGAIN, ModelError
 from medusakit.models.dequant import to_f32
 from medusakit.models.fingerprint import fingerprint_files
 from medusakit.models.finite import check_finite
@@ -97,11 +97,14 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+        raise ModelError(
+            f"cannot read {path}: {error.strerror or error}",
+            hint=FETCH_AGAIN,
+        ) from error
     except ValueError as error:
-        raise ModelError(f"{path} is not JSON: {error}") from None
+        raise ModelError(f"{path} is not JSON: {error}", hint=FETCH_AGAIN) from None
     if not isinstance(data, dict):
-        raise ModelError(f"{path} is not a JSON object")
+        raise ModelError(f"{path} is not a JSON object", hint=FETCH_AGAIN)
     return data
 
 
@@ -110,16 +113,25 @@ def weight_files(path: Path) -> list[Path]:
     if (path / _INDEX).is_file():
         shards = _read_json(path / _INDEX).get("weight_map")
         if not isinstance(shards, dict) or not shards:
-            raise ModelError(f"{path / _INDEX} has no weight_map")
+            raise ModelError(
+                f"{path / _INDEX} has no weight_map",
+                hint=FETCH_AGAIN,
+            )
         files = [path / str(name) for name in sorted(set(shards.values()))]
         if missing := [file.name for file in files if not file.is_file()]:
-            raise ModelError(f"{path} lacks {len(missing)} of {len(files)} shards: {', '.join(missing)}")
+            raise ModelError(
+                f"{path} lacks {len(missing)} of {len(files)} shards: {', '.join(missing)}",
+                hint=FETCH_AGAIN,
+            )
         return files
     if (path / _SINGLE).is_file():
         return [path / _SINGLE]
     pickled = sorted(file.name for file in path.glob("pytorch_model*.bin"))
     note = f"; {pickled[0]} is a pickle, which is not read" if pickled else ""
-    raise ModelError(f"{path} has neither {_SINGLE} nor {_INDEX}{note}")
+    raise ModelError(
+        f"{path} has neither {_SINGLE} nor {_INDEX}{note}",
+        hint=FETCH_AGAIN,
+    )
 
 
 def _scheme(spec: ModelSpec, stored: Iterable[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from medusakit.errors import ModelError
+from medusakit.errors import FETCH_AGAIN, ModelError
 from medusakit.models.features import refuse_feature
 from medusakit.models.spec import RopeSpec
 
@@ -46,7 +46,10 @@ def read_rope(config: Config, rope: Config, head_dim: int, context: int, path: P
 def rope_table(value: object, path: Path) -> Config:
     """Rotary settings as a config holds them; none are an empty table."""
     if not isinstance(value or {}, Mapping):
-        raise ModelError(f"{path}/config.json: the rotary settings are {value!r}, expected a table")
+        raise ModelError(
+            f"{path}/config.json: the rotary settings are {value!r}, expected a table",
+            hint=FETCH_AGAIN,
+        )
     return value if isinstance(value, Mapping) else {}
 
 
@@ -58,14 +61,20 @@ def _rotated(config: Config, rope: Config, head_dim: int, where: Path) -> int:
     if part != 1.0 and config.get("model_type") != "phi3":
         refuse_feature(where, "partial_rotary_factor", part, "1.0 outside phi3")
     if dim < 2 or dim % 2 or dim > head_dim:
-        raise ModelError(f"{where}: {dim} of {head_dim} dimensions of a head are rotated, expected an even number")
+        raise ModelError(
+            f"{where}: {dim} of {head_dim} dimensions of a head are rotated, expected an even number",
+            hint=FETCH_AGAIN,
+        )
     return dim
 
 
 def _number(rope: Config, key: str, where: Path) -> float:
     value = rope.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise ModelError(f"{where}: the rotary setting {key} is {value!r}, expected a positive number")
+        raise ModelError(
+            f"{where}: the rotary setting {key} is {value!r}, expected a positive number",
+            hint=FETCH_AGAIN,
+        )
     return float(value)
 
 
@@ -111,5 +120,8 @@ def _factors(rope: Config, key: str, size: int, where: Path) -> tuple[float, ...
     values = rope.get(key)
     if not isinstance(values, list) or len(values) != size or not all(type(value) in (int, float) for value in values):
         found = f"{len(values)} values" if isinstance(values, list) else repr(values)
-        raise ModelError(f"{where}: {key} has {found}, expected {size} numbers")
+        raise ModelError(
+            f"{where}: {key} has {found}, expected {size} numbers",
+            hint=FETCH_AGAIN,
+        )
     return tuple(float(value) for value in values)

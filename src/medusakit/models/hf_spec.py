@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from medusakit.errors import ModelError
+from medusakit.errors import FETCH_AGAIN, ModelError
 from medusakit.models.features import refuse_family, refuse_feature
 from medusakit.models.hf_rope import read_rope, rope_table
 from medusakit.models.spec import ModelSpec, RopeSpec
@@ -97,7 +97,10 @@ def spec_from_config(config: Config, path: Path) -> ModelSpec:
     head_dim = _count(config, "head_dim", path, defaults.head_dim or max(1, hidden // heads))
     layers = _count(config, "num_hidden_layers", path)
     if layers > _MAX_LAYERS:  # lists of layers would fill the memory before the missing tensors are told
-        raise ModelError(f"{path}/config.json: num_hidden_layers is {layers}, expected at most {_MAX_LAYERS}")
+        raise ModelError(
+            f"{path}/config.json: num_hidden_layers is {layers}, expected at most {_MAX_LAYERS}",
+            hint=FETCH_AGAIN,
+        )
     context = _count(config, "max_position_embeddings", path, defaults.context)
     rope, rope_local = _ropes(config, family, head_dim, context, path)
     return ModelSpec(
@@ -131,14 +134,20 @@ def _count(config: Config, key: str, path: Path, default: int | None = None) -> 
     if value is None:
         value = default
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ModelError(f"{path}/config.json: {key} is {value!r}, expected a positive whole number")
+        raise ModelError(
+            f"{path}/config.json: {key} is {value!r}, expected a positive whole number",
+            hint=FETCH_AGAIN,
+        )
     return value
 
 
 def _positive(config: Config, key: str, path: Path, default: float) -> float:
     value = config.get(key, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-        raise ModelError(f"{path}/config.json: {key} is {value!r}, expected a positive number")
+        raise ModelError(
+            f"{path}/config.json: {key} is {value!r}, expected a positive number",
+            hint=FETCH_AGAIN,
+        )
     return float(value)
 
 

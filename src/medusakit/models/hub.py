@@ -19,6 +19,8 @@ _PATTERNS = [
 _TIMEOUT_S = 10
 _SHARD = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 
+_EXAMPLE = "a model as OWNER/NAME, e.g. HuggingFaceTB/SmolLM2-135M-Instruct; medusa models list   names others"
+
 
 @dataclass(frozen=True, slots=True)
 class HubId:
@@ -55,7 +57,10 @@ def find_cached(hub_id: HubId) -> Path | None:
     except LocalEntryNotFoundError:
         return None
     except HFValidationError as error:
-        raise ModelError(f"{hub_id.repo!r} is not a valid hub id: {error}") from None
+        raise ModelError(
+            f"{hub_id.repo!r} is not a valid hub id: {error}",
+            hint=_EXAMPLE,
+        ) from None
     files = sorted(file.name for file in folder.iterdir())
     if _wants_folder(hub_id, files):
         return folder if _whole(folder) else None
@@ -104,9 +109,15 @@ def _pick(hub_id: HubId, ggufs: Sequence[str]) -> str:
     if len(matching) == 1 and not _SHARD.search(matching[0]):
         return matching[0]
     if any(_SHARD.search(name) for name in matching):
-        raise ModelError(f"{hub_id} is split into {len(matching)} GGUF files, which are not read; merge them first")
+        raise ModelError(
+            f"{hub_id} is split into {len(matching)} GGUF files, which are not read; merge them first",
+            hint=_EXAMPLE,
+        )
     if not ggufs:
-        raise ModelError(f"{hub_id.repo} holds neither config.json with safetensors nor a GGUF file")
+        raise ModelError(
+            f"{hub_id.repo} holds neither config.json with safetensors nor a GGUF file",
+            hint=_EXAMPLE,
+        )
     what = "no GGUF file" if not matching else f"{len(matching)} GGUF files"
     raise ModelError(
         f"{what} of {hub_id.repo} match {hub_id.quant or 'no quant given'}; there are: {', '.join(ggufs[:20])}",
@@ -134,13 +145,25 @@ def _hub_errors(hub_id: HubId) -> Iterator[None]:
             hint="hf auth login, after accepting the licence",
         ) from None
     except RepositoryNotFoundError:
-        raise ModelError(f"the hub has no model {hub_id.repo}, or it is private and you are not logged in") from None
+        raise ModelError(
+            f"the hub has no model {hub_id.repo}, or it is private and you are not logged in",
+            hint=_EXAMPLE,
+        ) from None
     except RevisionNotFoundError:
-        raise ModelError(f"{hub_id.repo} has no revision {hub_id.revision!r}") from None
+        raise ModelError(
+            f"{hub_id.repo} has no revision {hub_id.revision!r}",
+            hint=_EXAMPLE,
+        ) from None
     except HFValidationError as error:
-        raise ModelError(f"{hub_id.repo!r} is not a valid hub id: {error}") from None
+        raise ModelError(
+            f"{hub_id.repo!r} is not a valid hub id: {error}",
+            hint=_EXAMPLE,
+        ) from None
     except HfHubHTTPError as error:
-        raise ModelError(f"the hub refused {hub_id}: {error}") from error
+        raise ModelError(
+            f"the hub refused {hub_id}: {error}",
+            hint=_EXAMPLE,
+        ) from error
     except Exception as error:  # the HTTP library's own errors differ between versions; all mean "no connection" here
         raise ModelError(
             f"cannot reach the hub for {hub_id}: {error}", hint="check the network, or give a file: -m model.gguf"

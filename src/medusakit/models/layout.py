@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from medusakit.errors import ModelError
+from medusakit.errors import FETCH_AGAIN, ModelError
 from medusakit.models.spec import ModelSpec, StoredTensor
 
 Shape = tuple[int, ...]
@@ -120,7 +120,10 @@ def check_tensors(
     ]
     if problems:
         lines = "\n  ".join(problems)
-        raise ModelError(f"{where} does not hold the tensors of a {spec.family} model:\n  {lines}")
+        raise ModelError(
+            f"{where} does not hold the tensors of a {spec.family} model:\n  {lines}",
+            hint=FETCH_AGAIN,
+        )
 
 
 def _listing(title: str, items: list[str]) -> list[str]:

@@ -18,7 +18,7 @@ def map_file(path: Path) -> mmap.mmap:
     except ValueError:
         raise ModelError(f"{path} is empty", hint="download the file again") from None
     except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from error
+        raise ModelError(f"cannot read {path}: {error.strerror or error}", hint=f"ls -l {path}") from error
 
 
 class PageBudget:

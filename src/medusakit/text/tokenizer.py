@@ -121,4 +121,7 @@ class Tokenizer:
         try:
             return list(self._backend.encode(self._vocabulary.lead + text, add_special_tokens=False).ids)
         except TypeError:
-            raise UsageError("the text is not valid Unicode: it holds a lone surrogate") from None
+            raise UsageError(
+                "the text is not valid Unicode: it holds a lone surrogate",
+                hint='text.encode("utf-8", "replace").decode()',
+            ) from None

@@ -187,7 +187,10 @@ def read_manifest(folder: Path) -> DatasetManifest:
         ) from cause
     except ValidationError as cause:
         problem = cause.errors()[0]
-        raise DatasetError(f"{folder / MANIFEST}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from cause
+        raise DatasetError(
+            f"{folder / MANIFEST}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}",
+            hint="medusa train distill --work ANOTHER_FOLDER",
+        ) from cause
 
 
 def check_dataset(folder: Path) -> DatasetManifest:
@@ -266,5 +269,6 @@ def _require_one_model(folders: Sequence[Path], manifests: Sequence[DatasetManif
     for folder, manifest in zip(folders, manifests, strict=True):
         if manifest.backbone.fingerprint != first:
             raise DatasetError(
-                f"{folder} holds states of another model ({manifest.backbone.fingerprint}) than {folders[0]} ({first})"
+                f"{folder} holds states of another model ({manifest.backbone.fingerprint}) than {folders[0]} ({first})",
+                hint="medusa train distill --work ANOTHER_FOLDER",
             )

@@ -57,14 +57,25 @@ def read_recipe(path: Path) -> Recipe:
     try:
         recipe = Recipe.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).located(path.parent)
     except (OSError, UnicodeDecodeError) as cause:
-        raise ConfigError(f"the recipe {path} cannot be read: {cause}") from cause
+        raise ConfigError(
+            f"the recipe {path} cannot be read: {cause}",
+            hint="correct the recipe, or leave out --recipe for the defaults",
+        ) from cause
     except tomllib.TOMLDecodeError as cause:
-        raise ConfigError(f"the recipe {path} is not TOML: {cause}") from cause
+        raise ConfigError(
+            f"the recipe {path} is not TOML: {cause}", hint="correct the recipe, or leave out --recipe for the defaults"
+        ) from cause
     except ValidationError as cause:
-        raise ConfigError(f"the recipe {path}: {_problem(cause.errors()[0])}") from cause
+        raise ConfigError(
+            f"the recipe {path}: {_problem(cause.errors()[0])}",
+            hint="correct the recipe, or leave out --recipe for the defaults",
+        ) from cause
     for name in (*recipe.seeds.files, *recipe.seeds.answered, *recipe.capture):
         if not Path(name).is_file():
-            raise ConfigError(f"the recipe {path} names {name}, which is not there")
+            raise ConfigError(
+                f"the recipe {path} names {name}, which is not there",
+                hint="correct the recipe, or leave out --recipe for the defaults",
+            )
     return recipe
 
 

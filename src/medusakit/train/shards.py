@@ -29,6 +29,7 @@ from safetensors.numpy import save
 from medusakit.errors import DatasetError
 
 _DTYPES: dict[str, np.dtype[Any]] = {"I32": np.dtype("<i4"), "I64": np.dtype("<i8"), "F16": np.dtype("<f2")}
+_AGAIN = "remove it and distill again (only its samples are made anew)"
 _LAYOUT = {"ids": "I32", "offsets": "I64", "prompt_lens": "I32", "hidden": "F16", "groups": "I64", "turns": "I32"}
 
 
@@ -83,7 +84,10 @@ class Shard:
         self.path = path
         tensors = map_tensors(path)
         if missing := [name for name in _LAYOUT if name not in tensors]:
-            raise DatasetError(f"{path} is not a training shard: it has no tensor {missing[0]}")
+            raise DatasetError(
+                f"{path} is not a training shard: it has no tensor {missing[0]}",
+                hint=_AGAIN,
+            )
         self._ids, self.offsets, self.prompt_lens, self._hidden, self.groups, self.turns = (
             tensors[name] for name in _LAYOUT
         )
@@ -92,7 +96,8 @@ class Shard:
         if int(self.offsets[-1]) != len(self._ids) or int(self._rows[-1]) != len(self._hidden):
             raise DatasetError(
                 f"{path} contradicts itself: {len(self._ids)} ids and {len(self._hidden)} states for "
-                f"{int(self.offsets[-1])} and {int(self._rows[-1])} expected"
+                f"{int(self.offsets[-1])} and {int(self._rows[-1])} expected",
+                hint=_AGAIN,
             )
 
     def __len__(self) -> int:
@@ -130,9 +135,12 @@ def map_tensors(path: Path) -> dict[str, NDArray[Any]]:
             if name != "__metadata__"
         }
     except FileNotFoundError as cause:
-        raise DatasetError(f"{path} is missing") from cause
+        raise DatasetError(f"{path} is missing", hint=_AGAIN) from cause
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise DatasetError(f"{path} is damaged or cut short: {cause}") from cause
+        raise DatasetError(
+            f"{path} is damaged or cut short: {cause}",
+            hint=_AGAIN,
+        ) from cause
 
 
 def _map_one(path: Path, entry: Mapping[str, Any], base: int, size: int) -> NDArray[Any]:

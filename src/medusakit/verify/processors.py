@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from medusakit.errors import RuntimeFailure
+from medusakit.errors import FETCH_AGAIN, RuntimeFailure
 from medusakit.settings import SamplingParams
 from medusakit.tree.topology import FloatArray, IntArray
 from medusakit.verify.history import TokenCounts
@@ -100,7 +100,9 @@ class Filter:
     def apply(self, logits: FloatArray) -> Survivors:
         top = logits.max()
         if not np.isfinite(top):
-            raise RuntimeFailure(f"the model's highest score is {top}: its weights or its input are broken")
+            raise RuntimeFailure(
+                f"the model's highest score is {top}: its weights or its input are broken", hint=FETCH_AGAIN
+            )
         z = logits - top
         if self.temperature != 1:
             z *= np.float32(1 / self.temperature)

@@ -33,7 +33,10 @@ def make_rule(
     params.validate()
     for token_id in params.logit_bias:
         if not 0 <= token_id < vocab_size:
-            raise UsageError(f"logit_bias has token id {token_id}; this model's ids are 0 to {vocab_size - 1}")
+            raise UsageError(
+                f"logit_bias has token id {token_id}; this model's ids are 0 to {vocab_size - 1}",
+                hint="the ids that llm.encode(text) gives",
+            )
     adjustments = Adjustments.of(params, num_prompt_tokens)
     if params.temperature == 0:
         return GreedyRule(adjustments, want_logprobs)

@@ -83,6 +83,21 @@ def test_usage_errors_say_what_would_work(invoke: Invoke, llm: FakeLLM, words: t
     assert outcome.err.startswith("error: ")
 
 
+def test_an_error_names_the_variable_or_the_file_that_is_at_fault(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """--raw has no place for a system message; this one comes from elsewhere."""
+    monkeypatch.setenv("MEDUSA_SYSTEM", "be brief")
+    assert "leave out MEDUSA_SYSTEM, or" in invoke("run", "x", "--raw").err
+    monkeypatch.delenv("MEDUSA_SYSTEM")
+    file = tmp_path / "c.toml"
+    file.write_text('system = "be brief"\n')
+    assert f"leave out system in {file}, or" in invoke("run", "x", "--raw", "--config", str(file)).err
+    assert "leave out --system, or" in invoke("run", "x", "--raw", "--system", "be brief").err
+    monkeypatch.setenv("MEDUSA_TOP_P", "7")
+    assert "try: MEDUSA_TOP_P=" in invoke("run", "x").err
+
+
 def test_help_table_agrees_with_the_commands() -> None:
     """The table is written by hand so that help imports nothing: every entry must load and be documented."""
     assert isinstance(cli, LazyGroup)

@@ -37,7 +37,7 @@ def with_heads(monkeypatch: pytest.MonkeyPatch, budget: Budget | None, topology:
     )
     loaded: Any = SimpleNamespace(parts=parts, runtime=runtime, chat=llm.chat)
     monkeypatch.setattr(App, "load", lambda self: loaded)
-    monkeypatch.setattr("medusakit.engine.measure.measure_draft", lambda *arguments: 0.001)
+    monkeypatch.setattr("medusakit.engine.measure.measure_draft", lambda *arguments, **named: 0.001)
 
 
 def test_show_draws_nodes_with_their_acceptance(

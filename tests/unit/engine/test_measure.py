@@ -12,6 +12,7 @@ from engine_fakes import VOCAB
 from medusakit.engine import measure
 from medusakit.engine.measure import measure_steps, remembered_steps
 from medusakit.runtimes.reference import ReferenceRuntime, random_reference
+from medusakit.tree.topology import Topology
 
 
 class TimedRuntime:
@@ -97,3 +98,26 @@ def test_a_damaged_table_is_measured_anew(content: str, cache: Path, monkeypatch
     file.write_text(content)
     assert remembered_steps(runtime, "model", 2) == {1: 1.0, 4: 2.0}
     assert json.loads(file.read_text()) == {"1": 1.0, "4": 2.0}
+
+
+class Guesser:
+    """A drafter that takes a second a call."""
+
+    max_depth = 5
+
+    def __init__(self, clock: list[float]) -> None:
+        self.clock, self.shapes = clock, list[object]()
+
+    def propose(self, states: object, shape: object) -> list[object]:
+        self.clock[0] += 1.0
+        self.shapes.append(shape)
+        return []
+
+
+def test_a_draft_costs_by_its_levels() -> None:
+    clock = [0.0]
+    drafter = Guesser(clock)
+    topology = Topology.from_parents([-1, 0, 1, 0, 2, 4])
+    seconds = measure.draft_seconds(drafter, topology, 8, clock=lambda: clock[0])  # type: ignore[arg-type]
+    assert seconds.tolist() == [0.0, 0.25, 0.5, 0.5, 0.75, 1.0]
+    assert measure.draft_seconds(drafter, topology.prefix(1), 8).tolist() == [0.0]  # type: ignore[arg-type]

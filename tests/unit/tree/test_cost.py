@@ -73,3 +73,9 @@ def test_best_budget_equals_a_direct_search():
 
 def test_predicted_speedup_is_the_formula():
     assert predicted_speedup(2.4, 8, STAIRS, 1.5, 0.5) == pytest.approx(2.4 / ((13 + 1.5 + 0.5) / 10))
+
+
+def test_a_draft_may_cost_more_for_more_nodes():
+    flat = StepCost.single({1: 10.0, 2: 10.0, 3: 10.0})
+    assert best_budget([0.5, 0.3], flat, [0.0, 1.0, 1.0], 0.0).num_nodes == 3
+    assert best_budget([0.5, 0.3], flat, [0.0, 1.0, 9.0], 0.0).num_nodes == 2

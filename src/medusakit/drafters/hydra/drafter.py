@@ -2,54 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from medusakit.artifact.schema import DrafterConfig
 from medusakit.drafters.base import Beam, DraftState, Shape
+from medusakit.drafters.heads import HeadsDrafter
 from medusakit.drafters.hydra.config import FAMILY, hydra_params
 from medusakit.drafters.hydra.graph import Kind, build_hydra
-from medusakit.drafters.plan import Level, beam_sizes, check_beam, draft_of_beam, draft_of_topology, plan_levels
+from medusakit.drafters.plan import beam_sizes, check_beam, draft_of_beam, draft_of_topology
 from medusakit.drafters.rows import TableRows, rms_normalised
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.onnx.session import make_session
-from medusakit.tree.topology import Draft, FloatArray, IntArray, Topology
+from medusakit.tree.topology import Draft, FloatArray, IntArray
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
-class HydraDrafter:
+class HydraDrafter(HeadsDrafter):
     """Drafts along a tree or a beam, token by token, reading h_t, the root and its own draft (Hydra, 2402.05109)."""
 
     name = FAMILY
 
-    def __init__(
-        self,
-        config: DrafterConfig,
-        tensors: Mapping[str, np.ndarray[Any, Any]],
-        source: WeightSource,
-        *,
-        threads: int | None = None,
-        quantised: bool = True,
-    ) -> None:
-        """tensors: as in the artifact. quantised False: float32 inside, slower; for comparing with the torch module."""
+    def _prepare(self, config: DrafterConfig, source: WeightSource) -> None:
         hydra_params(config)  # refuses what this version does not know
-        self._depth, self._threads, self._quantised = config.depth, threads, quantised
-        ids = tensors.get("draft_ids")
-        self._draft_ids: IntArray = np.arange(source.spec.vocab_size) if ids is None else ids.astype(np.int64)
         self._embedding = TableRows.embedding(source)
-        self._head_rows = TableRows.lm_head(source).take(self._draft_ids)
         tied = source.spec.tied_embeddings
         self._draft_embedding = self._head_rows if tied else self._embedding.take(self._draft_ids)
-        self._tensors = {name: np.asarray(value, np.float32) for name, value in tensors.items() if name != "draft_ids"}
         self._sessions: dict[tuple[Kind, int], Any] = {}
-        self._plans: dict[Topology, tuple[Level, ...]] = {}
-
-    @property
-    def max_depth(self) -> int:
-        return self._depth
 
     def propose(self, states: Sequence[DraftState], shape: Shape) -> list[Draft]:
         if isinstance(shape, Beam):
@@ -67,12 +49,6 @@ class HydraDrafter:
             draft_of_topology(shape, levels, state.root_id, self._tables(found, len(levels), row))
             for row, state in enumerate(states)
         ]
-
-    def observe(self, row: int, kept_ids: Sequence[int], hidden: FloatArray) -> None:
-        """The state of a draft begins with h_t: nothing to remember."""
-
-    def forget(self, row: int) -> None:
-        """Nothing was kept."""
 
     def _propose_beam(self, states: Sequence[DraftState], beam: Beam) -> list[Draft]:
         check_beam(beam, max_depth=self._depth)
@@ -113,10 +89,3 @@ class HydraDrafter:
 
     def _tables(self, found: Arrays, levels: int, row: int) -> list[tuple[IntArray, FloatArray]]:
         return [(self._draft_ids[found[f"ids_{k}"][row]], found[f"logprobs_{k}"][row]) for k in range(levels)]
-
-    def _levels(self, shape: Topology) -> tuple[Level, ...]:
-        if shape not in self._plans:
-            if len(self._plans) >= 64:
-                self._plans.clear()
-            self._plans[shape] = plan_levels(shape, max_depth=self._depth, vocab_size=len(self._draft_ids))
-        return self._plans[shape]

@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from medusakit.artifact.schema import DrafterConfig
 from medusakit.drafters.base import Beam, DraftState, Shape
-from medusakit.drafters.medusa.config import FAMILY, MedusaParams, medusa_params
+from medusakit.drafters.heads import HeadsDrafter
+from medusakit.drafters.medusa.config import FAMILY, medusa_params
 from medusakit.drafters.medusa.graph import build_medusa
-from medusakit.drafters.plan import Level, beam_sizes, check_beam, draft_of_beam, draft_of_topology, plan_levels
-from medusakit.drafters.rows import TableRows
+from medusakit.drafters.plan import Level, beam_sizes, check_beam, draft_of_beam, draft_of_topology
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.onnx.session import make_session
-from medusakit.tree.topology import Draft, FloatArray, IntArray, Topology
+from medusakit.tree.topology import Draft, FloatArray, IntArray
 
 Table = tuple[IntArray, FloatArray]  # token ids and log-probs, [parents, branching]
 
 
-class MedusaDrafter:
+class MedusaDrafter(HeadsDrafter):
     """Every depth is guessed from h_t alone (Medusa-1, 2401.10774)."""
 
     name = FAMILY
 
-    def __init__(
-        self,
-        config: DrafterConfig,
-        tensors: Mapping[str, np.ndarray[Any, Any]],
-        source: WeightSource,
-        *,
-        threads: int | None = None,
-        quantised: bool = True,
-    ) -> None:
-        """tensors: as in the artifact. quantised False: float32 inside, slower; for comparing with the torch module."""
-        self._params: MedusaParams = medusa_params(config)
-        self._depth, self._threads, self._quantised = config.depth, threads, quantised
-        ids = tensors.get("draft_ids")
-        self._draft_ids: IntArray = np.arange(source.spec.vocab_size) if ids is None else ids.astype(np.int64)
-        self._head_rows = TableRows.lm_head(source).take(self._draft_ids)
-        self._tensors = {name: np.asarray(value, np.float32) for name, value in tensors.items() if name != "draft_ids"}
+    def _prepare(self, config: DrafterConfig, source: WeightSource) -> None:
+        self._params = medusa_params(config)
         self._sessions: dict[int, Any] = {}
-        self._plans: dict[Topology, tuple[Level, ...]] = {}
-
-    @property
-    def max_depth(self) -> int:
-        return self._depth
 
     def propose(self, states: Sequence[DraftState], shape: Shape) -> list[Draft]:
         if isinstance(shape, Beam):
@@ -60,12 +41,6 @@ class MedusaDrafter:
             repeated = [_repeated(table, level) for table, level in zip(row, levels, strict=True)]
             drafts.append(draft_of_topology(shape, levels, state.root_id, repeated))
         return drafts
-
-    def observe(self, row: int, kept_ids: Sequence[int], hidden: FloatArray) -> None:
-        """Parallel heads read h_t alone: nothing to remember."""
-
-    def forget(self, row: int) -> None:
-        """Nothing was kept."""
 
     def _propose_beam(self, states: Sequence[DraftState], beam: Beam) -> list[Draft]:
         check_beam(beam, max_depth=self._depth)
@@ -82,13 +57,6 @@ class MedusaDrafter:
             [(tokens[row, head][None], logprobs[row, head][None]) for head in range(depth)]
             for row in range(len(states))
         ]
-
-    def _levels(self, shape: Topology) -> tuple[Level, ...]:
-        if shape not in self._plans:
-            if len(self._plans) >= 64:
-                self._plans.clear()
-            self._plans[shape] = plan_levels(shape, max_depth=self._depth, vocab_size=len(self._draft_ids))
-        return self._plans[shape]
 
     def _session(self, depth: int) -> Any:
         if depth not in self._sessions:

@@ -37,4 +37,7 @@ def make_session(model: str | Path | bytes, *, threads: int | None = None) -> An
         graph = model if isinstance(model, bytes) else str(model)
         return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise RuntimeFailure(f"ONNX Runtime cannot load the graph: {error}") from error
+        raise RuntimeFailure(
+            f"ONNX Runtime cannot load the graph: {error}",
+            hint="remove the folder graphs in MEDUSA_HOME: it is built again",
+        ) from error

@@ -7,26 +7,7 @@ from medusakit.models.dequant import BLOCKS
 from medusakit.models.spec import StoredTensor
 from medusakit.runtimes.onnx import blocks as blocks_module
 from medusakit.runtimes.onnx.blocks import is_block_format, quantise, stored_bits, unpack
-
-# byte offsets of float16 fields: random bytes elsewhere are all legal, here they must be finite
-HALVES = {
-    "q2_k": (80, 82),
-    "q3_k": (108,),
-    "q4_k": (0, 2),
-    "q5_k": (0, 2),
-    "q6_k": (208,),
-    "q4_1": (0, 2),
-    "q5_1": (0, 2),
-}
-
-
-def random_tensor(format: str, seed: int = 0) -> StoredTensor:
-    values, size = BLOCKS[format]
-    rng = np.random.default_rng(seed)
-    raw = rng.integers(0, 256, (5, 3, size), dtype=np.uint8)
-    for offset in HALVES.get(format, (0,)):
-        raw[..., offset : offset + 2] = rng.normal(size=(5, 3, 1)).astype(np.float16).view(np.uint8)
-    return StoredTensor("w", format, (5, 3 * values), raw.reshape(5, -1))
+from quantised import random_blocks
 
 
 def plain_tensor(values: np.ndarray) -> StoredTensor:
@@ -35,7 +16,7 @@ def plain_tensor(values: np.ndarray) -> StoredTensor:
 
 @pytest.mark.parametrize("format", BLOCKS)
 def test_unpacked_blocks_are_the_stored_values(format):
-    tensor = random_tensor(format)
+    tensor = random_blocks(format)
     blocks = unpack(tensor)
     expected = tensor.f32()
     assert blocks.bits == stored_bits(tensor) and is_block_format(tensor)
@@ -46,15 +27,15 @@ def test_unpacked_blocks_are_the_stored_values(format):
 
 @pytest.mark.parametrize("format", [f for f in BLOCKS if f in ("q4_0", "q5_0", "q8_0", "q3_k", "q6_k")])
 def test_symmetric_formats_need_no_offsets_and_are_exact(format):
-    blocks = unpack(random_tensor(format))
+    blocks = unpack(random_blocks(format))
     assert blocks.offsets is None
-    np.testing.assert_array_equal(blocks.values(), random_tensor(format).f32())
+    np.testing.assert_array_equal(blocks.values(), random_blocks(format).f32())
 
 
 def test_slices_of_rows_join(monkeypatch):
-    expected = unpack(random_tensor("q4_1"))
+    expected = unpack(random_blocks("q4_1"))
     monkeypatch.setattr(blocks_module, "_SLICE_VALUES", 2 * 96)  # two of the five rows at a time
-    found = unpack(random_tensor("q4_1"))
+    found = unpack(random_blocks("q4_1"))
     for name in ("q", "scales", "offsets"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 

@@ -11,17 +11,9 @@ from medusakit.models.spec import StoredTensor
 from medusakit.runtimes.onnx.embedding import emit_embedding
 from medusakit.runtimes.onnx.graph import GRAPH_FILE, GraphWriter
 from medusakit.runtimes.reference_source import random_source
+from quantised import random_blocks
 
 IDS = np.array([0, 4, 2, 2])
-HALVES = {
-    "q2_k": (80, 82),
-    "q3_k": (108,),
-    "q4_k": (0, 2),
-    "q5_k": (0, 2),
-    "q6_k": (208,),
-    "q4_1": (0, 2),
-    "q5_1": (0, 2),
-}
 
 
 class Source:
@@ -43,11 +35,7 @@ def table(format):
         return StoredTensor("embed", format, (5, 64), values)
     if format == "bf16":
         return StoredTensor("embed", format, (5, 64), rng.integers(0x3000, 0x4000, (5, 64)).astype(np.uint16))
-    values, size = BLOCKS[format]
-    raw = rng.integers(0, 256, (5, 2, size), dtype=np.uint8)
-    for offset in HALVES.get(format, (0,)):
-        raw[..., offset : offset + 2] = rng.normal(size=(5, 2, 1)).astype(np.float16).view(np.uint8)
-    return StoredTensor("embed", format, (5, 2 * values), raw.reshape(5, -1))
+    return random_blocks(format, name="embed", columns=2)
 
 
 def looked_up(source, folder):
