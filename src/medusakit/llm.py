@@ -91,8 +91,8 @@ class LLM:
         model    alias, path, .gguf, Hugging Face folder or hub id
         heads    "auto" (packaged, or beside the model), "none", or an artifact folder
         weights  "auto" (follows the file), f32, int8, int4
-        drafter  which family, where several heads fit (default: the one that measured best), or "suffix" or "recycling",
-                 which need no heads; suffix is also what drafts where no heads fit and "auto" was asked for
+        drafter  which family, where several heads fit (default: the one that measured best); or "suffix" or
+                 "recycling", which need no heads. Where none fit and heads is "auto", suffix drafts
         tree     "auto" (calibrated), or a dense tree as DxB, e.g. "2x3"
         budget   rows of a verify pass, root included; None takes it from measured T(n) and the calibrated tree
         offline  never ask the network for a hub id
