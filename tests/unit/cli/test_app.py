@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from medusakit.cli.app import plain_reason
+from medusakit.cli.app import plain_reason, rounding
 from medusakit.cli.group import LazyGroup
 from medusakit.cli.root import COMMANDS, cli
 from medusakit.config import Config
@@ -35,6 +35,15 @@ def test_a_tree_that_does_not_pay_is_said() -> None:
 def test_a_format_whose_tree_passes_round_otherwise_decodes_plainly_and_says_so() -> None:
     message, hint = plain_reason(Config(), loaded(artifact=object(), withheld=True))
     assert "int4 weights" in message and "--weights f32" in hint
+
+
+@pytest.mark.parametrize(
+    ("tensors", "said"), [(0, ""), (211, "int8 weights: 211 tensors of the file are rounded again")]
+)
+def test_a_second_rounding_is_said(tensors: int, said: str) -> None:
+    runtime = SimpleNamespace(capabilities=SimpleNamespace(weights="int8", requantised=tensors))
+    llm: Any = SimpleNamespace(parts=SimpleNamespace(runtime=runtime))
+    assert rounding(llm).startswith(said) and bool(rounding(llm)) == bool(said)
 
 
 @pytest.mark.parametrize(
