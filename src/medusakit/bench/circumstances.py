@@ -50,6 +50,7 @@ def model(llm: LLM) -> dict[str, Any]:
         "fingerprint": parts.source.fingerprint,
         "weights": llm.runtime.capabilities.weights,
         "exact": llm.runtime.capabilities.exact,
+        "requantised": llm.runtime.capabilities.requantised,
         "drafter": parts.drafter.name if parts.drafter else None,
         "heads_created": artifact.manifest.provenance.created if artifact else None,
         "nodes": parts.topology.num_nodes if parts.max_nodes is None else parts.max_nodes,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from typing import Any
 
-from medusakit.bench.answers import EngineMode
 from medusakit.bench.audit import KL_LIMIT, audit_nodes
+from medusakit.bench.batches import answered_pairs
 from medusakit.bench.circumstances import machine, model, versions
 from medusakit.bench.equality import Difference, equality_summary, judge_difference
-from medusakit.bench.offline import answered_turns
 from medusakit.bench.workloads import Question, load_suite, spread
 from medusakit.errors import UsageError
 from medusakit.llm import LLM
@@ -26,7 +26,8 @@ MAX_TIED_SHARE = 0.01  # of turns, where fp32 may part only by rounding (ALGORIT
 
 @dataclass(frozen=True, slots=True)
 class VerifyConfig:
-    """limit: questions of the suite, greedy; sampled: questions answered with temperature 0.8; nodes: audited nodes."""
+    """limit: questions of the suite, greedy; sampled: questions answered with temperature 0.8; nodes: audited nodes;
+    rows: answers in progress at once, the runtime having room for one more."""
 
     suite: str = "mt-bench"
     limit: int | None = 8
@@ -36,6 +37,7 @@ class VerifyConfig:
     temperature: float = 0.8
     seed: int = 0
     formats: tuple[str, ...] = ("f32", "int8", "int4")
+    rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ OnVerify = Callable[[VerifyProgress], None]
 def run_verify(
     load: Callable[[str], LLM], config: VerifyConfig, on_progress: OnVerify = lambda progress: None
 ) -> dict[str, Any]:
-    """Audit every format. `load(weights)` opens the model with its heads and room for two rows.
+    """Audit every format. `load(weights)` opens the model with its heads and room for `config.rows` + 1 rows.
 
     The document has the issue's keys; `passed` says whether each format keeps what it promises.
     Raises UsageError for a model without heads.
@@ -91,8 +93,8 @@ def verify_format(
     )
     greedy = SamplingParams(max_tokens=config.max_tokens, seed=config.seed)
     sampled = replace(greedy, temperature=config.temperature)
-    equal = _answers(llm, weights, "greedy", questions, greedy, on_progress)
-    drawn = _answers(llm, weights, "sample", spread(questions, config.sampled), sampled, on_progress)
+    equal = _answers(llm, weights, "greedy", questions, greedy, config.rows, on_progress)
+    drawn = _answers(llm, weights, "sample", spread(questions, config.sampled), sampled, config.rows, on_progress)
     tokens = equal["tokens"] + drawn["tokens"]
     parted = sum(found["turns"] - found["equal"] for found in (equal, drawn))
     found = {
@@ -111,18 +113,20 @@ def _answers(
     proof: str,
     questions: Sequence[Question],
     params: SamplingParams,
+    rows: int,
     on_progress: OnVerify,
 ) -> dict[str, Any]:
     total = sum(len(question.turns) for question in questions)
-    modes = (EngineMode(llm, speculation=False), EngineMode(llm, speculation=True))
+    done = count(1)
+
+    def on_turn() -> None:
+        on_progress(VerifyProgress(weights, proof, next(done), total))
+
     differences: list[Difference | None] = []
     tokens = 0
-    for turn, ids in answered_turns(llm, modes, questions, params):
-        plain, medusa = turn.answers["plain"], turn.answers["medusa"]
-        where = f"{turn.group} turn {turn.turn + 1}"
-        differences.append(judge_difference(llm, where, ids, plain.token_ids, medusa.token_ids, params))
-        tokens += len(plain.token_ids)
-        on_progress(VerifyProgress(weights, proof, len(differences), total))
+    for pair in answered_pairs(llm, questions, params, rows, on_turn):
+        differences.append(judge_difference(llm, pair.where, pair.prompt_ids, pair.plain, pair.medusa, params))
+        tokens += len(pair.plain)
     return {**equality_summary(differences), "tokens": tokens}
 
 

@@ -50,7 +50,7 @@ def show_answer(ui: Ui, stream: EventStream, *, highlight: str = "none", live: b
 
 def drain(stream: EventStream, on_event: Callable[[TokenEvent], None] | None = None) -> GenerationResult:
     """Run a generation to its end. The first Ctrl-C ends it early and keeps what is there; a second stops at once."""
-    with deferred_interrupt() as pressed:
+    with deferred_interrupt(raised_at_end=False) as pressed:
         try:
             for event in stream:
                 if on_event:

@@ -77,6 +77,8 @@ class App:
             )
         if config.speculation:
             self.ui.advise(*slow_reason(config, llm))
+        if note := rounding(llm):
+            self.ui.note(note)
         return llm
 
     def sampling(self) -> SamplingParams:
@@ -115,6 +117,15 @@ def slow_reason(config: Config, llm: LLM) -> tuple[str, str]:
         message = f"speculation is off: no tree pays with {weights} weights on this machine"
         return message, "--budget 8   speculates all the same; medusa tree show   says what was expected"
     return "", ""
+
+
+def rounding(llm: LLM) -> str:
+    """What the weight format costs against the file; empty if nothing."""
+    found = llm.parts.runtime.capabilities
+    if not found.requantised:
+        return ""
+    what = f"{found.weights} weights: {found.requantised} tensors of the file are rounded again"
+    return f"{what}, so answers may differ a little from the file's own"
 
 
 def _recommended(manifest: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ AUDITED_BUDGET = 16
 @click.option("--limit", type=click.IntRange(1), default=8, metavar="N", help="Questions answered greedily. [8]")
 @click.option("--sampled", type=click.IntRange(0), default=4, metavar="N", help="Questions answered by sampling. [4]")
 @click.option("--nodes", type=click.IntRange(1), default=400, metavar="N", help="Nodes compared one by one. [400]")
+@click.option("--rows", type=click.IntRange(1, 64), default=8, metavar="N", help="Answers in progress at once. [8]")
 @click.option("--max-tokens", "-n", type=click.IntRange(1), default=128, metavar="N", help="Of an answer. [128]")
 @json_option
 @click.pass_context
@@ -34,6 +35,7 @@ def verify(
     limit: int,
     sampled: int,
     nodes: int,
+    rows: int,
     max_tokens: int,
     json_file: str | None,
 ) -> None:
@@ -50,14 +52,15 @@ def verify(
 
     app = current_app()
     seed = app.config.seed or 0
-    config = VerifyConfig(suite, limit, sampled, nodes, max_tokens, seed=seed, formats=parse_formats(formats))
+    names = parse_formats(formats)
+    config = VerifyConfig(suite, limit, sampled, nodes, max_tokens, seed=seed, formats=names, rows=rows)
     with StageBars(app.ui) as bars:
 
         def on_progress(progress: VerifyProgress) -> None:
             stage = f"{progress.format} {progress.proof}"
             bars(Progress(stage, progress.done, progress.total, "nodes" if progress.proof == "nodes" else "turns"))
 
-        document = run_verify(lambda weights: open_for_audit(app, weights), config, on_progress)
+        document = run_verify(lambda weights: open_for_audit(app, weights, rows), config, on_progress)
     if json_file:
         write_json(app.ui, json_file, document)
     if json_file != "-":
@@ -66,8 +69,8 @@ def verify(
         context.exit(4)
 
 
-def open_for_audit(app: App, weights: str) -> LLM:
-    """The model with heads and room for a second row; a tree of 16 nodes unless another was asked for, so that there
+def open_for_audit(app: App, weights: str, rows: int) -> LLM:
+    """The model with heads and room for one row more; a tree of 16 nodes unless another was asked for, so that there
     is something to audit where speculation would not pay."""
     from medusakit.llm import LLM
 
@@ -81,6 +84,6 @@ def open_for_audit(app: App, weights: str) -> LLM:
             tree=config.tree,
             budget=config.budget or AUDITED_BUDGET,
             threads=config.threads,
-            max_rows=2,
+            max_rows=rows + 1,
             offline=config.offline,
         )

@@ -25,6 +25,7 @@ class Capabilities:
     exact        "bitwise-ties" (fp32, and formats whose kernels keep a node's bits in any tree) or "numerical-ties"
     max_rows     rows that may be active at once
     max_context  positions a row may hold, root and drafted nodes included
+    requantised  tensors whose stored values were rounded again: what runs is not quite the file's model
     """
 
     weights: str
@@ -32,6 +33,7 @@ class Capabilities:
     max_rows: int
     max_context: int
     trees: bool = True
+    requantised: int = 0
 
 
 class Scores(Protocol):

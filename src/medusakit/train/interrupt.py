@@ -10,11 +10,11 @@ from types import FrameType
 
 
 @contextmanager
-def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+def deferred_interrupt(*, raised_at_end: bool = True) -> Iterator[Callable[[], bool]]:
     """Yields a function that says whether Ctrl-C was pressed. The caller saves and raises KeyboardInterrupt.
 
-    One that the caller no longer asked about is raised at the end of the block, so that none is lost. Outside the main
-    thread nothing is installed (Python delivers signals to the main thread alone).
+    raised_at_end  for whoever saves: one that the block did not act on is raised when it ends, so that none is lost
+    Outside the main thread nothing is installed (Python delivers signals to the main thread alone).
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
@@ -32,5 +32,5 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
         yield lambda: pressed
     finally:
         signal.signal(signal.SIGINT, before)
-    if pressed:
+    if pressed and raised_at_end:
         raise KeyboardInterrupt

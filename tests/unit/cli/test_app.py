@@ -10,7 +10,7 @@ import click
 import pytest
 
 from cli_fakes import FakeLLM, Invoke
-from medusakit.cli.app import slow_reason
+from medusakit.cli.app import rounding, slow_reason
 from medusakit.cli.group import LazyGroup
 from medusakit.cli.root import COMMANDS, cli
 from medusakit.config import Config
@@ -44,6 +44,15 @@ def test_a_tree_that_does_not_pay_is_said() -> None:
 def test_a_format_whose_tree_passes_round_otherwise_decodes_plainly_and_says_so() -> None:
     message, hint = slow_reason(Config(), loaded(artifact=object(), withheld=True))
     assert "int4 weights" in message and "--weights f32" in hint
+
+
+@pytest.mark.parametrize(
+    ("tensors", "said"), [(0, ""), (211, "int8 weights: 211 tensors of the file are rounded again")]
+)
+def test_a_second_rounding_is_said(tensors: int, said: str) -> None:
+    runtime = SimpleNamespace(capabilities=SimpleNamespace(weights="int8", requantised=tensors))
+    llm: Any = SimpleNamespace(parts=SimpleNamespace(runtime=runtime))
+    assert rounding(llm).startswith(said) and bool(rounding(llm)) == bool(said)
 
 
 @pytest.mark.parametrize(

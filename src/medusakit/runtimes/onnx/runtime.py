@@ -223,12 +223,11 @@ def load_onnx(
     limit = _context_limit(source.spec, max_context)  # before the graph, which may take long to build
     graph = cached_graph(source, chosen, cache_dir)
     session = with_large_pages(lambda: make_session(graph.path, threads=threads))
-    capabilities = Capabilities(chosen, "numerical-ties", max_rows, limit)
+    capabilities = Capabilities(chosen, "numerical-ties", max_rows, limit, requantised=len(graph.requantised))
     runtime = OnnxRuntime(session, source.spec, capabilities, requantised=graph.requantised)
     if chosen == "f32" or remembered(graph.path.parent, threads or default_threads(), lambda: bits_are_kept(runtime)):
-        runtime = OnnxRuntime(
-            session, source.spec, replace(capabilities, exact="bitwise-ties"), requantised=graph.requantised
-        )
+        exact = replace(capabilities, exact="bitwise-ties")
+        runtime = OnnxRuntime(session, source.spec, exact, requantised=graph.requantised)
     return runtime
 
 
