@@ -1,4 +1,7 @@
-"""The line under an answer, from the numbers of its generation. A figure that was not measured is left out."""
+"""The line under an answer, from the numbers of its generation. A figure that was not measured is left out.
+
+What plain decoding would have taken was not measured, so no ratio is shown: `medusa compare` runs both.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,13 @@ if TYPE_CHECKING:
     from medusakit.llm import LLM
 
 
-def footer(
-    result: GenerationResult, *, plain_tokens_per_s: float | None = None, memory_bytes: int | None = None
-) -> str:
-    """One line, e.g. `132 tok · 88.4 tok/s (plain 41.0 · 2.16x) · tau 2.90 · depth 81/58/34% · first 0.21 s · 5.8 GB`.
+def footer(result: GenerationResult, *, memory_bytes: int | None = None) -> str:
+    """One line, e.g. `132 tok · first 0.21 s, then 88.4 tok/s · tau 2.90 tok/step · depth 81/58/34% · 5.8 GB`.
 
-    plain_tokens_per_s  measured or calibrated speed of plain decoding, None if there is none
+    The speed is that of the tokens after the first, which prefill makes; so is tau (as in `compare` and `bench`).
     """
     stats = result.stats
-    parts = [f"{stats.num_tokens} tok", _speed(stats, plain_tokens_per_s), _speculation(stats)]
-    parts.append(f"first {stats.prefill_s:.2f} s")
+    parts = [f"{stats.num_tokens} tok", _times(stats), _speculation(stats)]
     if memory_bytes is not None:
         parts.append(f"{memory_bytes / 1e9:.1f} GB")
     parts.append(_ending(result))
@@ -28,10 +28,8 @@ def footer(
 
 
 def answer_footer(llm: LLM, result: GenerationResult) -> str:
-    """The footer of an answer that `llm` just gave; plain decoding's speed is the one measured when it was loaded."""
-    cost = llm.parts.cost
-    plain = None if cost is None else 1.0 / cost.seconds(1)
-    line = footer(result, plain_tokens_per_s=plain, memory_bytes=peak_memory_bytes())
+    """The footer of an answer that `llm` just gave, with what its weight format promises."""
+    line = footer(result, memory_bytes=peak_memory_bytes())
     rounded = llm.runtime.capabilities.exact != "bitwise-ties" and bool(result.stats.offered_by_depth)
     return f"{line} · exact up to numerical ties" if rounded else line
 
@@ -42,20 +40,16 @@ def depth_shares(stats: GenerationStats) -> list[float]:
     return [accepted / offered if offered else 0.0 for accepted, offered in pairs]
 
 
-def _speed(stats: GenerationStats, plain: float | None) -> str:
-    if not stats.tokens_per_s:
-        return ""
-    speed = f"{stats.tokens_per_s:.1f} tok/s"
-    if not plain or not stats.offered_by_depth:
-        return speed
-    return f"{speed} (plain {plain:.1f} · {stats.tokens_per_s / plain:.2f}x)"
+def _times(stats: GenerationStats) -> str:
+    first = f"first {stats.prefill_s:.2f} s"
+    return f"{first}, then {stats.tokens_per_s:.1f} tok/s" if stats.tokens_per_s else first
 
 
 def _speculation(stats: GenerationStats) -> str:
     if not stats.offered_by_depth:
         return "plain"
     depths = "/".join(f"{100 * share:.0f}" for share in depth_shares(stats))
-    return f"tau {stats.tau:.2f} · depth {depths}%"
+    return f"tau {stats.tau:.2f} tok/step · depth {depths}%"
 
 
 def _ending(result: GenerationResult) -> str:

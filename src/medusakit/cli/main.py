@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 def main(args: Sequence[str] | None = None, command: click.Command | None = None, name: str = "medusa") -> int:
     """Run a command line (of `command`, by default `medusa`'s own) and return its exit code. Ctrl-C gives 130."""
     try:
-        from medusakit.cli.root import cli, run_line
+        from medusakit.cli.interrupt import interrupt_between_loads
 
-        return run_line(args, cli if command is None else command, name)
+        with interrupt_between_loads():
+            from medusakit.cli.root import cli, run_line
+
+            return run_line(args, cli if command is None else command, name)
     except KeyboardInterrupt:
         return 130

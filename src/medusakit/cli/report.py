@@ -13,6 +13,7 @@ def show_comparison(ui: Ui, document: dict[str, Any]) -> None:
     """Modes, speed-ups with their intervals, categories, and whether the modes say the same."""
     columns = ("", "tokens", "tok/s", "tau", "nodes/step", "forward", "draft", "other")
     ui.table("", columns, [_mode_row(name, mode) for name, mode in document["modes"].items()])
+    ui.line("tokens, tok/s and tau: without the first token of each answer, which prefill makes", "note")
     depths = document["modes"].get("medusa", {}).get("accepted_by_depth") or []
     if depths:
         ui.line(f"accepted by depth: {'/'.join(f'{100 * share:.0f}' for share in depths)} %")

@@ -81,5 +81,6 @@ def test_differences_are_listed(
     }
     report.show_comparison(Ui(), document)
     shown = capsys.readouterr().out
+    assert "tokens, tok/s and tau: without the first token of each answer" in shown
     for part in (*parts, "1.40x (95 % interval 1.30 to 1.50)", "1.60x", "50/25 %", "expected from calibration"):
         assert part in shown
