@@ -14,7 +14,7 @@ from medusakit.engine.engine import Engine
 from medusakit.engine.session import Session
 from medusakit.llm import LLM
 from medusakit.settings import SamplingParams
-from medusakit.text.chat import chat_ids
+from medusakit.text.chat import conversation_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +34,20 @@ def answered_pairs(
 
     on_turn  called for every turn that both modes have answered
     """
-    talks: list[list[dict[str, str]]] = [[] for _ in questions]
+    said: list[list[tuple[int, ...]]] = [[] for _ in questions]
     limit = llm.runtime.capabilities.max_context
     for turn in range(max((len(question.turns) for question in questions), default=0)):
         asked: list[tuple[int, list[int]]] = []
         for index, question in enumerate(questions):
-            if turn < len(question.turns) and len(talks[index]) == 2 * turn:
-                talks[index].append({"role": "user", "content": question.turns[turn]})
-                ids = chat_ids(llm.tokenizer, talks[index])
+            if turn < len(question.turns) and len(said[index]) == turn:
+                ids = conversation_ids(llm.tokenizer, question.turns[: turn + 1], said[index])
                 if len(ids) < limit:
                     asked.append((index, ids))
         prompts = [ids for _, ids in asked]
         plain = answer_all(llm, prompts, params, speculation=False, rows=rows)
         medusa = answer_all(llm, prompts, params, speculation=True, rows=rows, on_end=on_turn)
         for (index, ids), left, right in zip(asked, plain, medusa, strict=True):
-            said = [token for token in left if token not in llm.tokenizer.eos_ids]
-            talks[index].append({"role": "assistant", "content": llm.tokenizer.decode(said)})
+            said[index].append(left)
             yield Pair(f"{questions[index].id} turn {turn + 1}", ids, left, right)
 
 

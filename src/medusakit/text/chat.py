@@ -62,6 +62,17 @@ def chat_ids(
     return ids
 
 
+def conversation_ids(tokenizer: Tokenizer, turns: Sequence[str], answers: Sequence[Sequence[int]]) -> list[int]:
+    """The prompt of a conversation's next answer: the user's `turns` with the model's answers to all but the last
+    between them, as text. answers: token ids; those that only end an answer are left out.
+    """
+    messages = [{"role": "user", "content": turns[0]}]
+    for ids, turn in zip(answers, turns[1:], strict=True):
+        said = tokenizer.decode([token for token in ids if token not in tokenizer.eos_ids])
+        messages += [{"role": "assistant", "content": said}, {"role": "user", "content": turn}]
+    return chat_ids(tokenizer, messages)
+
+
 def _render(
     tokenizer: Tokenizer, messages: list[Any], add_generation_prompt: bool, tools: Any, variables: Mapping[str, Any]
 ) -> str:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from medusakit.engine.engine import common_prefix
 from medusakit.runtimes.base import Runtime, Scores
 from medusakit.settings import SamplingParams
-from medusakit.text.chat import chat_ids
+from medusakit.text.chat import conversation_ids
 from medusakit.text.tokenizer import Tokenizer
 from medusakit.train.shards import Sample, group_of
 from medusakit.train.templates import Conversation
@@ -29,10 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Answer:
-    """One turn being answered. `gen` ends with the token that is not yet in the KV; row j of `hidden` chose gen[j]."""
+    """One turn being answered, after the answers `said` to the turns before it.
+
+    `gen` ends with the token that is not yet in the KV; row j of `hidden` chose gen[j].
+    """
 
     conversation: Conversation
-    messages: list[dict[str, str]]
+    said: tuple[Sequence[int], ...]
     prompt: list[int]
     group: int
     rule: Acceptance
@@ -41,7 +45,7 @@ class Answer:
 
     @property
     def turn(self) -> int:
-        return len(self.messages) // 2
+        return len(self.said)
 
     def take(self, scores: Scores) -> None:
         """Decide the next token from one position's scores and keep that position's hidden state."""
@@ -74,6 +78,10 @@ class AnswerBatch:
         self._slots = [_Slot(runtime.add_row()) for _ in range(num_rows)]
         self.skipped = 0
 
+    @property
+    def in_progress(self) -> list[Answer]:
+        return [slot.answer for slot in self._slots if slot.answer is not None]
+
     def close(self) -> None:
         """Give the rows back, the last first: so none moves into the place of another."""
         for slot in reversed(self._slots):
@@ -97,18 +105,17 @@ class AnswerBatch:
             yield from self._collect(busy)
 
     def _opening(self, seed: Conversation, wanted: Callable[[Conversation, int], bool]) -> Answer | None:
-        answer = self._turn(seed, [], None)
+        answer = self._turn(seed, (), None)
         return answer if answer is not None and wanted(seed, answer.group) else None
 
-    def _turn(self, seed: Conversation, messages: list[dict[str, str]], group: int | None) -> Answer | None:
-        messages = [*messages, {"role": "user", "content": seed.turns[len(messages) // 2]}]
-        prompt: list[int] = chat_ids(self._tokenizer, messages)
+    def _turn(self, seed: Conversation, said: tuple[Sequence[int], ...], group: int | None) -> Answer | None:
+        prompt = conversation_ids(self._tokenizer, seed.turns[: len(said) + 1], said)
         max_context = self._runtime.capabilities.max_context
         if len(prompt) > min(self._config.max_prompt_tokens, max_context - self._config.max_new_tokens):
             self.skipped += 1
             return None
         group = group_of(prompt) if group is None else group
-        return Answer(seed, messages, prompt, group, self._rule(group, len(prompt)))
+        return Answer(seed, said, prompt, group, self._rule(group, len(prompt)))
 
     def _rule(self, group: int, num_prompt_tokens: int) -> Acceptance:
         """Greedy or sampled, decided by the prompt, so that a restart decides alike."""
@@ -166,14 +173,4 @@ class AnswerBatch:
     def _next_turn(self, answer: Answer) -> Answer | None:
         if answer.turn + 1 >= len(answer.conversation.turns):
             return None
-        said = self._tokenizer.decode([token for token in answer.gen if token not in self._tokenizer.eos_ids])
-        messages = [*answer.messages, {"role": "assistant", "content": said}]
-        return self._turn(answer.conversation, messages, answer.group)
-
-
-def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many ids the two begin with alike."""
-    for index, (left, right) in enumerate(zip(first, second, strict=False)):
-        if left != right:
-            return index
-    return min(len(first), len(second))
+        return self._turn(answer.conversation, (*answer.said, answer.gen), answer.group)

@@ -16,7 +16,7 @@ from typing import Any
 
 from medusakit.artifact.files import write_atomic
 from medusakit.errors import DatasetError
-from medusakit.text.chat import chat_ids
+from medusakit.text.chat import conversation_ids
 from medusakit.text.tokenizer import Tokenizer
 from medusakit.train.dataset import Dataset
 from medusakit.train.seeds import read_json_lines, read_seeds
@@ -53,7 +53,7 @@ def write_answers(dataset: Dataset, seeds: Path, tokenizer: Tokenizer, out: Path
 
     Conversations that are not among the seeds (answers to an older file) are left out.
     """
-    asked = {group_of(_chat_ids(seed.turns[:1], [], tokenizer)): seed for seed in read_seeds(seeds)}
+    asked = {group_of(conversation_ids(tokenizer, seed.turns[:1], [])): seed for seed in read_seeds(seeds)}
     said: dict[int, dict[int, list[int]]] = {}
     for sample in dataset:
         if sample.group in asked:
@@ -78,26 +78,15 @@ def _conversation(where: str, entry: Mapping[str, Any], tokenizer: Tokenizer) ->
             f"{where}: {len(turns)} turns and {len(gens)} answers; expected an answer of token ids below "
             f"{tokenizer.vocab_size} for every turn"
         )
-    prompts = [_chat_ids(turns[: k + 1], gens[:k], tokenizer) for k in range(len(turns))]
+    prompts = [conversation_ids(tokenizer, turns[: k + 1], gens[:k]) for k in range(len(turns))]
     for turn, (prompt, gen) in enumerate(zip(prompts, gens, strict=True)):
         yield GivenAnswer(prompt, gen, group_of(prompts[0]), turn)
-
-
-def _chat_ids(turns: Sequence[str], gens: Sequence[Sequence[int]], tokenizer: Tokenizer) -> list[int]:
-    """The prompt of a conversation's next answer: user texts with the answers so far between them."""
-    messages = [{"role": "user", "content": turns[0]}]
-    for gen, turn in zip(gens, turns[1:], strict=True):
-        said = tokenizer.decode([token for token in gen if token not in tokenizer.eos_ids])
-        messages += [{"role": "assistant", "content": said}, {"role": "user", "content": turn}]
-    ids: list[int] = chat_ids(tokenizer, messages)
-    return ids
 
 
 def _prompt_ids(entry: Mapping[str, Any], tokenizer: Tokenizer) -> list[int]:
     prompt = entry.get("prompt")
     if isinstance(prompt, str):
-        ids: list[int] = chat_ids(tokenizer, [{"role": "user", "content": prompt}])
-        return ids
+        return conversation_ids(tokenizer, [prompt], [])
     return [*prompt] if isinstance(prompt, list) else []
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from medusakit.artifact.files import sha256_file
 from medusakit.artifact.schema import Backbone
+from medusakit.engine.engine import common_prefix
 from medusakit.runtimes.base import Runtime
 from medusakit.text.tokenizer import Tokenizer
-from medusakit.train.answering import common_prefix
 from medusakit.train.answers import GivenAnswer, read_answers
 from medusakit.train.dataset import DatasetManifest, ShardWriter
 from medusakit.train.interrupt import deferred_interrupt

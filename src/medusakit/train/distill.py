@@ -12,7 +12,7 @@ from medusakit.artifact.schema import Backbone
 from medusakit.errors import DatasetError
 from medusakit.runtimes.base import Runtime
 from medusakit.text.tokenizer import Tokenizer
-from medusakit.train.answering import AnswerBatch
+from medusakit.train.answering import Answer, AnswerBatch
 from medusakit.train.dataset import DatasetManifest, ShardWriter
 from medusakit.train.interrupt import deferred_interrupt
 from medusakit.train.progress import Meter, OnProgress, ignore
@@ -96,6 +96,7 @@ def distill(
         try:
             for ended in batch.run(run.remaining_seeds(), run.is_wanted):
                 run.keep(ended, tokenizer.eos_ids)
+                run.tell(batch.in_progress)
                 if pressed():
                     raise KeyboardInterrupt
         finally:
@@ -135,20 +136,24 @@ class _Run:
             self._cut += int(sample.gen[-1]) not in eos_ids
             if (sample.group, sample.turn) not in self._writer.finished:
                 self._writer.add(sample)
-        self._meter.report(self._done, f"{self._writer.num_samples:,} answers, {self._tokens_per_s:.0f} tokens/s")
+
+    def tell(self, in_progress: Sequence[Answer]) -> None:
+        """Report, tokens of answers that are still being made included."""
+        wanted = (answer for answer in in_progress if (answer.group, answer.turn) not in self._writer.finished)
+        begun = sum(len(answer.gen) for answer in wanted)
+        done = self._writer.num_tokens + begun if self._config.max_tokens else self._writer.num_samples
+        note = f"{self._writer.num_samples:,} answers, {self._tokens_per_s(begun):.0f} tokens/s"
+        self._meter.report(done, note)
 
     def report(self, skipped: int) -> DistillReport:
         tokens, cut = self._writer.num_tokens, self._cut / self._ended if self._ended else 0.0
         if tokens == 0:
             raise DatasetError("the model answered none of the seeds", hint="check the prompts: medusa train seeds")
-        self._meter.finish(self._done, expectation(tokens, cut, skipped))
+        done = tokens if self._config.max_tokens else self._writer.num_samples
+        self._meter.finish(done, expectation(tokens, cut, skipped))
         new = tokens - self._first_tokens
-        return DistillReport(self._writer.num_samples, tokens, new, cut, skipped, self._tokens_per_s)
+        return DistillReport(self._writer.num_samples, tokens, new, cut, skipped, self._tokens_per_s())
 
-    @property
-    def _done(self) -> int:
-        return self._writer.num_tokens if self._config.max_tokens else self._writer.num_samples
-
-    @property
-    def _tokens_per_s(self) -> float:
-        return (self._writer.num_tokens - self._first_tokens) / max(self._meter.elapsed_s, 1e-9)
+    def _tokens_per_s(self, begun: int = 0) -> float:
+        """Of this run; `begun`: tokens of answers that have not ended."""
+        return (self._writer.num_tokens + begun - self._first_tokens) / max(self._meter.elapsed_s, 1e-9)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from medusakit.errors import TokenizerError
-from medusakit.text.chat import chat_ids, render_chat
+from medusakit.text.chat import chat_ids, conversation_ids, render_chat
 from vocabularies import byte_tokenizer
 
 CHATML = (
@@ -74,6 +74,16 @@ def test_messages_are_not_changed() -> None:
     template = "{{ messages[0].content[0].text }}"
     chat_ids(byte_tokenizer(chat_template=template), messages)
     assert messages == [{"role": "user", "content": [{"type": "text", "text": "<|im_end|>"}]}]
+
+
+def test_a_conversation_is_its_texts_with_the_answers_between() -> None:
+    tokenizer = byte_tokenizer(chat_template="{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}")
+    said = [*tokenizer.encode("yes"), next(iter(tokenizer.eos_ids))]
+    first, second = (conversation_ids(tokenizer, turns, gens) for turns, gens in ((["a?"], []), (["a?", "b?"], [said])))
+    assert tokenizer.decode(first) == "user:a?;"
+    assert tokenizer.decode(second) == "user:a?;assistant:yes;user:b?;"
+    with pytest.raises(ValueError, match="zip"):
+        conversation_ids(tokenizer, ["one?"], [said])
 
 
 def test_no_template() -> None:

@@ -236,13 +236,13 @@ def test_ctrl_c_does_not_wait_while_finished_answers_are_passed_over(
     run(tmp_path)
     rendered = []
 
-    def chat_ids(*args: object) -> list[int]:
+    def conversation_ids(*args: object) -> list[int]:
         rendered.append(args)
         signal.raise_signal(signal.SIGINT)
         return real(*args)  # type: ignore[arg-type]
 
-    real = answering.chat_ids
-    monkeypatch.setattr(answering, "chat_ids", chat_ids)
+    real = answering.conversation_ids
+    monkeypatch.setattr(answering, "conversation_ids", conversation_ids)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path)
     assert len(rendered) == 1
@@ -286,6 +286,21 @@ def test_progress_counts_up_to_the_total(tmp_path: Path) -> None:
     run(tmp_path, on_progress=seen.append)
     assert seen[-1].finished and seen[-1].done == seen[-1].total == sum(len(seed.turns) for seed in SEEDS)
     assert [p.done for p in seen] == sorted(p.done for p in seen)
+
+
+@pytest.mark.parametrize("max_tokens", [0, 100])
+def test_progress_counts_tokens_while_answers_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_tokens: int
+) -> None:
+    """Before the first answer has ended."""
+    monkeypatch.setattr("medusakit.train.distill.Meter", partial(Meter, every_s=0.0))
+    seen: list[Progress] = []
+    run(tmp_path, CONFIG.model_copy(update={"max_tokens": max_tokens}), seeds=SEEDS[:3], on_progress=seen.append)
+    early = [progress for progress in seen if progress.note.startswith("0 answers, ")]
+    assert len(early) >= 4
+    assert not any("0 answers, 0 tokens/s" in progress.note for progress in early)
+    counted = [progress.done for progress in early]
+    assert counted == sorted(set(counted)) if max_tokens else set(counted) == {0}
 
 
 def test_capture_gives_the_states_that_distilling_stored(tmp_path: Path, whole: Dataset) -> None:
