@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +15,7 @@ from medusakit.errors import ArtifactError, MedusaError, ModelError
 
 if TYPE_CHECKING:
     from medusakit.models.spec import WeightSource
+    from medusakit.runtimes.onnx.inventory import BuiltGraph
 
 Severity = Literal["ok", "warning", "error"]
 REQUIRED = ("onnxruntime", "onnx", "numpy", "tokenizers", "jinja2", "gguf", "safetensors", "pydantic")
@@ -76,7 +77,7 @@ def check_memory(machine: Machine, needed_bytes: int) -> Finding:
     """needed_bytes: stored weights of the configured model, 0 if it is not there."""
     message = f"{machine.memory_bytes / GIB:.1f} GiB available"
     if needed_bytes:
-        message += f", the model's files hold {needed_bytes / GIB:.2f}"
+        message += f", the model's files hold {needed_bytes / GIB:.2f} GiB"
     if machine.memory_bytes and machine.memory_bytes < needed_bytes:
         return Finding("memory", "error", message, "a smaller model, or --weights int4")
     return Finding("memory", "ok", message)
@@ -101,6 +102,18 @@ def check_cache(folder: Path) -> Iterator[Finding]:
         yield Finding("disk", "warning", message, "free some space, or set MEDUSA_HOME to another disk")
     else:
         yield Finding("disk", "ok", message)
+
+
+def check_graphs(graphs: Sequence[BuiltGraph]) -> Finding:
+    """What built graphs take, and whether some are of no use any more."""
+    total = sum(graph.num_bytes for graph in graphs)
+    message = f"{total / 1e6:,.0f} MB of built graphs ({len(graphs)})"
+    old = [graph for graph in graphs if not graph.current]
+    if old:
+        useless = sum(graph.num_bytes for graph in old)
+        message += f"; {useless / 1e6:,.0f} MB ({len(old)}) are another version's, and this one never opens them"
+        return Finding("graphs", "warning", message, "medusa models clean")
+    return Finding("graphs", "ok", f"{message}, none of another version")
 
 
 def check_variables(env: Mapping[str, str]) -> Finding:

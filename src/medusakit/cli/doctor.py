@@ -39,6 +39,7 @@ def examine(app: App) -> Iterator[Finding]:
     from medusakit.cli import checks
     from medusakit.cli.probe import read_machine, versions
     from medusakit.models.home import home
+    from medusakit.runtimes.onnx.inventory import built_graphs
 
     machine, config = read_machine(), app.config
     yield checks.check_packages(versions())
@@ -47,6 +48,7 @@ def examine(app: App) -> Iterator[Finding]:
     yield checks.check_threads(os.environ, machine.cores)
     yield checks.check_memory(machine, checks.weight_bytes(config))
     yield from checks.check_cache(home())
+    yield checks.check_graphs(built_graphs())
     yield checks.check_variables(os.environ)
     yield from checks.check_model(config)
 

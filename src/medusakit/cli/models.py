@@ -71,10 +71,29 @@ def show(alias: str, json_file: str | None) -> None:
 @models.command()
 @click.argument("alias")
 def rm(alias: str) -> None:
-    """Delete a model's file from the cache."""
+    """Delete a model's file from the cache, and the graphs that were built from it."""
+    from medusakit.models.fingerprint import fingerprint_files
     from medusakit.models.store import remove
+    from medusakit.models.store import show as stored
+    from medusakit.runtimes.onnx.inventory import graphs_of, remove_graphs
 
-    current_app().ui.note(f"removed {alias}" if remove(alias) else f"{alias} was not here")
+    model = stored(alias)
+    graphs = graphs_of(fingerprint_files([model.path])) if model.installed else []
+    removed = remove(alias)
+    freed = model.num_bytes * model.installed + remove_graphs(graphs)
+    current_app().ui.note(f"removed {alias}: {_megabytes(freed)}" if removed else f"{alias} was not here")
+
+
+@models.command()
+@click.option("--all", "everything", is_flag=True, help="Also those that are in use: each is built again when needed.")
+def clean(everything: bool) -> None:
+    """Delete built graphs that other versions of medusakit left. Models stay."""
+    from medusakit.runtimes.onnx.inventory import built_graphs, remove_graphs
+
+    ui, graphs = current_app().ui, built_graphs()
+    freed = remove_graphs(graph for graph in graphs if everything or not graph.current)
+    kept = sum(graph.num_bytes for graph in graphs) - freed
+    ui.note(f"freed {_megabytes(freed)}" + (f"; --all frees {_megabytes(kept)} more" if kept else ""))
 
 
 @models.command()
@@ -113,7 +132,11 @@ def _describe(app: App, name: str) -> dict[str, Any]:
 
 
 def _size(model: StoredModel) -> str:
-    return f"{model.num_bytes / 1e6:.0f} MB"
+    return _megabytes(model.num_bytes)
+
+
+def _megabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:,.0f} MB"
 
 
 def _state(model: StoredModel) -> str:

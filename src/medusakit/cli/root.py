@@ -25,7 +25,7 @@ COMMANDS = {
     "train": ("medusakit.cli.train:train", "Make heads for a model, stage by stage or all at once."),
     "bench": ("medusakit.cli.bench:bench", "Measure speed on a workload, or the machine."),
     "verify": ("medusakit.cli.verify:verify", "Audit that the output is exactly the model's own."),
-    "models": ("medusakit.cli.models:models", "List, fetch, show and remove models."),
+    "models": ("medusakit.cli.models:models", "List, fetch, show and remove models; clean the cache."),
     "tree": ("medusakit.cli.tree:tree", "Show the token tree, or search the budget that pays."),
     "doctor": ("medusakit.cli.doctor:doctor", "Check the machine, the cache, the model and its heads."),
     "config": ("medusakit.cli.config:config", "Show settings and where each came from."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,23 +33,57 @@ def tree() -> None:
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also draw the tree into this SVG file.")
 @json_option
 def show(svg: Path | None, json_file: str | None) -> None:
-    """Draw the tree that decoding uses here, with how often each node is accepted."""
+    """Draw the tree that decoding uses here, with how often each node is accepted.
+
+    A tree given with --tree DxB is drawn as it is, without a model.
+    """
+    app = current_app()
+    if app.config.tree != "auto":
+        topology = given_tree(app)
+        drawing = Drawing(topology, None, f"dense tree {app.config.tree}", "this tree was given, not chosen")
+    else:
+        drawing = drawing_of(app, *load(app))
+    _deliver(app, drawing, svg, json_file)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """What `tree show` shows. acceptance: per drafted node, None where it was not calibrated."""
+
+    topology: Topology
+    acceptance: list[float] | None
+    title: str
+    remark: str
+    budget: Budget | None = None
+
+
+def given_tree(app: App) -> Topology:
+    """The dense tree of --tree, cut to --budget."""
+    from medusakit.tree.search import parse_dense
+
+    whole = parse_dense(app.config.tree)
+    return whole.prefix(min(app.config.budget or whole.num_nodes, whole.num_nodes))
+
+
+def drawing_of(app: App, llm: LLM, artifact: Artifact) -> Drawing:
+    """The tree of a model's heads, with what was calibrated and what is expected."""
+    topology = shown_topology(app, llm, artifact)
+    title = f"{artifact.manifest.drafter.family} tree for {artifact.manifest.backbone.name}"
+    return Drawing(topology, acceptance_of(artifact, topology), title, _expectation(llm), llm.parts.budget)
+
+
+def _deliver(app: App, drawing: Drawing, svg: Path | None, json_file: str | None) -> None:
     from medusakit.cli.ui import write_json
     from medusakit.tree import render
 
-    app = current_app()
-    llm, artifact = load(app)
-    topology = shown_topology(app, llm, artifact)
-    acceptance = acceptance_of(artifact, topology)
-    family = artifact.manifest.drafter.family
     if svg:
-        _write(svg, render.svg(topology, acceptance, title=f"{family} tree for {artifact.manifest.backbone.name}"))
+        _write(svg, render.svg(drawing.topology, drawing.acceptance, title=drawing.title))
         app.ui.note(f"wrote {svg}")
     if json_file:
-        write_json(app.ui, json_file, _document(llm, topology, acceptance))
+        write_json(app.ui, json_file, _document(drawing))
     if json_file != "-":
-        app.ui.line(render.draw(topology, acceptance))
-        app.ui.line(_expectation(llm))
+        app.ui.line(render.draw(drawing.topology, drawing.acceptance))
+        app.ui.line(drawing.remark)
 
 
 @tree.command()
@@ -114,18 +148,18 @@ def _costs(llm: LLM, artifact: Artifact, again: bool) -> tuple[Any, float, Any]:
     return draft_seconds(drafter, whole, llm.runtime.spec.hidden_size), OTHER_S, cost
 
 
-def _document(llm: LLM, topology: Topology, acceptance: list[float] | None) -> dict[str, Any]:
-    shares: Sequence[float | None] = acceptance or [None] * (topology.num_nodes - 1)
+def _document(drawing: Drawing) -> dict[str, Any]:
+    topology, budget = drawing.topology, drawing.budget
+    shares: Sequence[float | None] = drawing.acceptance or [None] * (topology.num_nodes - 1)
     paths = topology.rank_paths[1:]
     nodes = [{"path": path, "acceptance": share} for path, share in zip(paths, shares, strict=True)]
-    budget = llm.parts.budget
     return {"num_nodes": topology.num_nodes, "nodes": nodes, "expected": asdict(budget) if budget else None}
 
 
 def _expectation(llm: LLM) -> str:
     budget = llm.parts.budget
     if budget is None:
-        return "this tree was asked for, not chosen"
+        return "this budget was given, not chosen"
     if budget.num_nodes == 1:
         return "decoding is plain here: no budget is expected to pay on this machine"
     return f"expected {budget.tau:.2f} tokens a step, {budget.speedup:.2f}x of plain decoding on this machine"

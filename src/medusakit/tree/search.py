@@ -133,7 +133,7 @@ def dense(depth: int, branching: int) -> Topology:
     """The D x B tree: `branching` children under every node of `depth` levels (B + B^2 + ... + B^D drafted nodes)."""
     if depth < 1 or branching < 1:
         raise UsageError(
-            f"a dense tree of {depth}x{branching} has no nodes; depth and branching are 1 or more", hint="2x3"
+            f"a dense tree of {depth}x{branching} has no nodes; depth and branching are 1 or more", hint="--tree 2x3"
         )
     drafted = 0
     for level in range(1, depth + 1):
@@ -151,7 +151,7 @@ def parse_dense(text: str) -> Topology:
     """`dense` from "DxB", e.g. "2x3": depth 2 with 3 children each."""
     match = re.fullmatch(r"\s*(\d{1,4})\s*[xX]\s*(\d{1,4})\s*", text)
     if match is None:
-        raise UsageError(f"{text!r} is no dense tree; expected depth x branching", hint="2x3")
+        raise UsageError(f"{text!r} is no dense tree; expected depth x branching", hint="--tree 2x3")
     return dense(int(match[1]), int(match[2]))
 
 

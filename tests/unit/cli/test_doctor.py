@@ -10,6 +10,8 @@ import pytest
 from cli_fakes import Invoke
 from medusakit.cli import checks
 from medusakit.cli.probe import Machine, available_memory, free_disk, usable_cores
+from medusakit.runtimes.onnx.cache import BUILDER_VERSION
+from medusakit.runtimes.onnx.inventory import BuiltGraph
 
 GOOD = Machine("a processor", ("avx2", "avx512_vnni"), 4, 8 * checks.GIB)
 
@@ -73,6 +75,21 @@ def test_the_size_of_the_cache_is_told(tmp_path: Path) -> None:
             file.truncate(int(gib * checks.GIB))  # sparse: takes no room
     message = next(checks.check_cache(tmp_path)).message
     assert message.endswith("it holds 1.00 GiB: models 0.25 GiB, graphs 0.50 GiB")
+
+
+@pytest.mark.parametrize(
+    ("versions", "severity", "said", "remedy"),
+    [
+        ((), "ok", "0 MB of built graphs (0)", ""),
+        ((BUILDER_VERSION,), "ok", "540 MB of built graphs (1), none of another version", ""),
+        ((BUILDER_VERSION, 1, 2), "warning", "1,080 MB (2) are another", "medusa models clean"),
+    ],
+)
+def test_graphs_that_nothing_uses(versions: tuple[int, ...], severity: str, said: str, remedy: str) -> None:
+    graphs = [BuiltGraph(Path("g"), "a" * 24, "f32", version, 540_000_000) for version in versions]
+    finding = checks.check_graphs(graphs)
+    assert (finding.severity, finding.remedy) == (severity, remedy)
+    assert said in finding.message
 
 
 def test_cache_that_cannot_be_written(tmp_path: Path) -> None:

@@ -119,6 +119,11 @@ def test_version(invoke: Invoke) -> None:
     assert invoke("--version").out.startswith("medusa, version ")
 
 
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "medusakit", "--version"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.startswith("medusa, version ")
+
+
 def test_a_closed_pipe_ends_quietly() -> None:
     """`medusa config show | head -1`, with a reader that leaves at once."""
     script = "import sys; from medusakit.cli.main import main; sys.exit(main(['config', 'show']))"

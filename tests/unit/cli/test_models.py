@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cli_fakes import Invoke
 from medusakit.models import store
+from medusakit.runtimes.onnx.cache import BUILDER_VERSION
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +43,34 @@ def test_path(invoke: Invoke, cache: Path) -> None:
 def test_rm_of_nothing(invoke: Invoke) -> None:
     outcome = invoke("models", "rm", "smollm2")
     assert (outcome.code, outcome.err) == (0, "smollm2 was not here\n")
+
+
+def graph(cache: Path, fingerprint: str, version: int, num_bytes: int) -> Path:
+    folder = cache / "graphs" / f"{fingerprint[:24]}-f32-v{version}"
+    folder.mkdir(parents=True)
+    (folder / "weights.bin").write_bytes(b"x" * num_bytes)
+    return folder
+
+
+def test_rm_takes_the_graphs_of_the_model_with_it(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    entry = store.ALIASES["smollm2"]
+    monkeypatch.setitem(store.ALIASES, "smollm2", replace(entry, num_bytes=1_000_000))
+    file = store.show("smollm2").path
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"m" * 1_000_000)
+    own = graph(cache, hashlib.sha256(file.read_bytes()).hexdigest(), BUILDER_VERSION, 2_000_000)
+    other = graph(cache, "b" * 64, BUILDER_VERSION, 5)
+    assert invoke("models", "rm", "smollm2").err == "removed smollm2: 3 MB\n"
+    assert not file.exists() and not own.exists() and other.exists()
+
+
+def test_clean_deletes_what_other_versions_left_and_all_the_rest_too(invoke: Invoke, cache: Path) -> None:
+    old = graph(cache, "a" * 64, BUILDER_VERSION - 1, 3_000_000)
+    current = graph(cache, "a" * 64, BUILDER_VERSION, 4_000_000)
+    assert invoke("models", "clean").err == "freed 3 MB; --all frees 4 MB more\n"
+    assert not old.exists() and current.exists()
+    assert invoke("models", "clean", "--all").err == "freed 4 MB\n"
+    assert not current.exists()
 
 
 def test_pull_prints_the_path_and_reports_progress(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:

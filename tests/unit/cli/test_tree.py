@@ -71,7 +71,30 @@ def test_an_uncalibrated_tree_has_no_shares(invoke: Invoke, monkeypatch: pytest.
     with_heads(monkeypatch, None, Topology.dense([2, 2]))
     outcome = invoke("tree", "show")
     assert "%" not in outcome.out
-    assert "asked for, not chosen" in outcome.out
+    assert "given, not chosen" in outcome.out
+
+
+@pytest.mark.parametrize("way", ["flag", "variable"])
+def test_a_dense_tree_is_drawn_without_a_model(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
+) -> None:
+    monkeypatch.setattr(App, "load", lambda self: pytest.fail("a model was loaded"))
+    words = ["--tree", "2x3"] if way == "flag" else []
+    if way == "variable":
+        monkeypatch.setenv("MEDUSA_TREE", "2x3")
+    svg = tmp_path / "tree.svg"
+    outcome = invoke("tree", "show", *words, "-m", "no-such-model", "--svg", str(svg))
+    assert outcome.code == 0
+    assert "13 rows · depth 2 · 9 leaves" in outcome.out and "(2,2)" in outcome.out
+    assert "dense tree 2x3" in svg.read_text()
+    cut = json.loads(invoke("tree", "show", *words, "--budget", "5", "--json", "-").out)
+    assert [node["path"] for node in cut["nodes"]] == [[0], [1], [2], [0, 0]]
+
+
+def test_a_tree_that_is_none_is_refused(invoke: Invoke, llm: FakeLLM) -> None:
+    outcome = invoke("tree", "show", "--tree", "wide")
+    assert outcome.code == 2
+    assert "'wide' is no dense tree" in outcome.err and "try: --tree 2x3" in outcome.err
 
 
 def test_search_compares_budgets(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:

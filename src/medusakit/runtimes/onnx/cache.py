@@ -22,8 +22,9 @@ from medusakit.models.spec import WeightSource
 from medusakit.runtimes.onnx.formats import WEIGHTS
 
 _INFO_FILE, _GRAPH_FILE = "info.json", "model.onnx"
-_SCRATCH = ".building-"
-_NAME = re.compile(rf".+-(?:{'|'.join(WEIGHTS)})-v(\d+)")
+SCRATCH = ".building-"
+KEY_LENGTH = 24  # of a fingerprint, in a folder's name
+FOLDER_NAME = re.compile(rf"(?P<fingerprint>.+)-(?P<weights>{'|'.join(WEIGHTS)})-v(?P<version>\d+)")
 BUILDER_VERSION = 6  # part of every cache key: raise it when the graph of the same weights changes
 
 
@@ -37,12 +38,13 @@ class CachedGraph:
 
 def cached_graph(source: WeightSource, weights: str, cache_dir: Path | None) -> CachedGraph:
     """The graph, built now if the cache has none. Raises CacheError where the cache cannot be written."""
-    root = cache_dir or _default_root()
-    folder = root / f"{source.fingerprint[:24]}-{weights}-v{BUILDER_VERSION}"
+    root = cache_dir or default_root()
+    folder = root / f"{source.fingerprint[:KEY_LENGTH]}-{weights}-v{BUILDER_VERSION}"
     return _read(folder) or _build(source, weights, root, folder)
 
 
-def _default_root() -> Path:
+def default_root() -> Path:
+    """MEDUSA_HOME/graphs."""
     from medusakit.models.store import home
 
     return home() / "graphs"
@@ -69,8 +71,8 @@ def _build(source: WeightSource, weights: str, root: Path, folder: Path) -> Cach
 
     try:
         root.mkdir(parents=True, exist_ok=True)
-        sweep(root, _SCRATCH)
-        scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=root))
+        sweep(root, SCRATCH)
+        scratch = Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-", dir=root))
     except OSError as error:
         raise CacheError(
             f"cannot write the graph cache {root}: {error.strerror}",
@@ -82,7 +84,7 @@ def _build(source: WeightSource, weights: str, root: Path, folder: Path) -> Cach
         info = {"weights": weights, "requantised": requantised, "bytes": _sizes(scratch, sorted(os.listdir(scratch)))}
         (scratch / _INFO_FILE).write_text(json.dumps(info))
         if folder.exists() and _read(folder) is None:
-            _discard(folder)
+            discard(folder)
         os.replace(scratch, folder)
     except OSError as error:
         if _read(folder) is None:  # otherwise another process was faster, with the same graph
@@ -99,15 +101,15 @@ def _build(source: WeightSource, weights: str, root: Path, folder: Path) -> Cach
 def _remove_superseded(root: Path) -> None:
     """Graphs of earlier builders, of whatever model and format. What a process has mapped stays readable for it."""
     for folder in root.iterdir():
-        name = _NAME.fullmatch(folder.name)
-        if name is not None and int(name[1]) < BUILDER_VERSION and folder.is_dir():
+        name = FOLDER_NAME.fullmatch(folder.name)
+        if name is not None and int(name["version"]) < BUILDER_VERSION and folder.is_dir():
             with suppress(OSError):  # another process removes it too, or may and we may not
-                _discard(folder)
+                discard(folder)
 
 
-def _discard(folder: Path) -> None:
+def discard(folder: Path) -> None:
     """Out of the way in one step: another process may be about to do the same, or to open it."""
-    aside = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=folder.parent))
+    aside = Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-", dir=folder.parent))
     try:
         os.replace(folder, aside / "removed")
     finally:

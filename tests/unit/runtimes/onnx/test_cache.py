@@ -56,7 +56,7 @@ def test_old_graphs_that_cannot_be_removed_stop_nobody(tmp_path, source, monkeyp
         raise PermissionError(13, "Permission denied")
 
     (tmp_path / "abc-f32-v1").mkdir()
-    monkeypatch.setattr(cache, "_discard", refuse)
+    monkeypatch.setattr(cache, "discard", refuse)
     assert cached_graph(source, "f32", tmp_path).path.exists()
 
 
