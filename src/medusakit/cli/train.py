@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from medusakit.train.recipe import Recipe
 
 ALL = ("seeds", "distill", "capture", "heads", "calibrate", "tree", "artifact")
+FAMILIES = ("hydra", "medusa", "cnn_lstm", "ssm")
 NEED_TORCH = frozenset({"heads", "calibrate", "tree"})
 STAGE_HELP = {
     "seeds": "Collect prompts for the model, none of a benchmark.",
@@ -58,7 +59,7 @@ def stage_options(command: Decorated) -> Decorated:
         click.option("--recipe", type=path, help="TOML file with every setting of the run."),
         click.option("--out", type=path, default=Path("heads"), help="Folder of the finished heads. [heads]"),
         click.option("--work", type=path, help="Folder of what the stages leave for each other. [OUT-work]"),
-        click.option("--family", type=click.Choice(("hydra", "medusa")), help="Kind of heads; the recipe's if unset."),
+        click.option("--family", type=click.Choice(FAMILIES), help="Kind of heads; the recipe's if unset."),
         click.option("--tokens", type=click.IntRange(1000), metavar="N", help="Tokens of answers to make."),
         click.option("--epochs", type=click.FloatRange(0.01, 100), metavar="X", help="Passes over the answers."),
         settings("model", "threads", "offline"),

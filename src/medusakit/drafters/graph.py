@@ -71,6 +71,14 @@ class DraftGraph:
         self.nodes("DynamicQuantizeMatMul", [x, *constants], (name,), domain=_CONTRIB)
         return name
 
+    def rms(self, x: str, size: int, name: str) -> str:
+        """Rows [..., size] scaled to mean square one."""
+        ones = self.constant(f"ones_{size}", np.ones(size, np.float32))
+        return self.node("SimplifiedLayerNormalization", [x, ones], name, axis=-1, epsilon=1e-6)
+
+    def silu(self, x: str, name: str) -> str:
+        return self.node("Mul", [x, self.node("Sigmoid", [x], f"{name}_sigmoid")], name)
+
     def lookup(self, table_name: str, table: FloatArray, ids: str, name: str) -> str:
         """Rows of a table [V, d], kept in float16, as float32."""
         rows = self.constant(table_name, table.astype(np.float16 if self._quantised else np.float32))

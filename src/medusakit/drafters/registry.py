@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from medusakit.drafters.base import Beam, Drafter
@@ -10,8 +11,9 @@ from medusakit.models.spec import WeightSource
 
 if TYPE_CHECKING:
     from medusakit.artifact.io import Artifact
+    from medusakit.artifact.schema import DrafterConfig
 
-FAMILIES = ("medusa", "hydra")
+FAMILIES = ("medusa", "hydra", "cnn_lstm", "ssm")
 HEADLESS = ("suffix", "recycling")
 
 
@@ -23,23 +25,37 @@ def load_drafter(artifact: Artifact, source: WeightSource, *, threads: int | Non
     from medusakit.artifact.io import check_tensors
 
     config, tensors = artifact.manifest.drafter, artifact.tensors()
-    size = source.spec.hidden_size
-    if config.family == "medusa":
+    if config.family not in FAMILIES:
+        raise ArtifactError(
+            f"{artifact.path}: drafter family {config.family!r} is not one that this version runs",
+            hint=f"families: {', '.join(FAMILIES)}",
+        )
+    tensor_shapes, make = _family(config.family)
+    check_tensors(artifact, tensors, tensor_shapes(config, source.spec.hidden_size))
+    return make(config, tensors, source, threads=threads)
+
+
+def _family(name: str) -> tuple[Callable[[DrafterConfig, int], dict[str, tuple[int, ...]]], Callable[..., Drafter]]:
+    """The tensors that a trained family expects, and its drafter."""
+    if name == "medusa":
         from medusakit.drafters.medusa.config import tensor_shapes as medusa_shapes
         from medusakit.drafters.medusa.drafter import MedusaDrafter
 
-        check_tensors(artifact, tensors, medusa_shapes(config, size))
-        return MedusaDrafter(config, tensors, source, threads=threads)
-    if config.family == "hydra":
+        return medusa_shapes, MedusaDrafter
+    if name == "hydra":
         from medusakit.drafters.hydra.config import tensor_shapes as hydra_shapes
         from medusakit.drafters.hydra.drafter import HydraDrafter
 
-        check_tensors(artifact, tensors, hydra_shapes(config, size))
-        return HydraDrafter(config, tensors, source, threads=threads)
-    raise ArtifactError(
-        f"{artifact.path}: drafter family {config.family!r} is not one that this version runs",
-        hint=f"families: {', '.join(FAMILIES)}",
-    )
+        return hydra_shapes, HydraDrafter
+    if name == "cnn_lstm":
+        from medusakit.drafters.cnn_lstm.config import tensor_shapes as cnn_lstm_shapes
+        from medusakit.drafters.cnn_lstm.drafter import CnnLstmDrafter
+
+        return cnn_lstm_shapes, CnnLstmDrafter
+    from medusakit.drafters.ssm.config import tensor_shapes as ssm_shapes
+    from medusakit.drafters.ssm.drafter import SsmDrafter
+
+    return ssm_shapes, SsmDrafter
 
 
 def headless_drafter(name: str, *, vocab_size: int) -> tuple[Drafter, Beam]:

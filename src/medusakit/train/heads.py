@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from medusakit.artifact.files import make_folder, write_atomic
 from medusakit.artifact.schema import DrafterConfig
+from medusakit.drafters.registry import FAMILIES
 from medusakit.drafters.rows import TableRows, rms_normalised
 from medusakit.drafters.vocab import choose_draft_ids, coverage, draft_positions
 from medusakit.errors import DatasetError, UsageError
@@ -68,7 +69,17 @@ def build_net(config: DrafterConfig, hidden_size: int, head: Tensor, dropout: fl
         from medusakit.drafters.medusa.torch import MedusaNet
 
         return MedusaNet(medusa_params(config), config.depth, hidden_size, head, dropout)
-    raise UsageError(f"no drafter family {config.family!r} can be trained", hint="medusa or hydra")
+    if config.family == "cnn_lstm":
+        from medusakit.drafters.cnn_lstm.config import cnn_lstm_params
+        from medusakit.drafters.cnn_lstm.torch import CnnLstmNet
+
+        return CnnLstmNet(cnn_lstm_params(config), config.depth, hidden_size, dropout)
+    if config.family == "ssm":
+        from medusakit.drafters.ssm.config import ssm_params
+        from medusakit.drafters.ssm.torch import SsmNet
+
+        return SsmNet(ssm_params(config), config.depth, hidden_size, dropout)
+    raise UsageError(f"no drafter family {config.family!r} can be trained", hint=f"one of: {', '.join(FAMILIES)}")
 
 
 def train_heads(

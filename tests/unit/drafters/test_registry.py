@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drafter_toys import HYDRA, MEDUSA, SIZE, SOURCE, VOCAB, answer, random_net, state_at, tensors_of
+from drafter_toys import CNN_LSTM, HYDRA, MEDUSA, SIZE, SOURCE, SSM, VOCAB, answer, random_net, state_at, tensors_of
 from medusakit.artifact.io import Artifact, save_artifact
 from medusakit.artifact.schema import Backbone, CalibratedTree, DrafterConfig, Provenance, TreeNode
 from medusakit.drafters.base import Drafter
@@ -26,7 +26,7 @@ def saved(folder: Path, config: DrafterConfig, **changed: object) -> Artifact:
     )
 
 
-@pytest.mark.parametrize("config", [HYDRA, MEDUSA], ids=["hydra", "medusa"])
+@pytest.mark.parametrize("config", [HYDRA, MEDUSA, CNN_LSTM, SSM], ids=lambda config: config.family)
 def test_a_saved_drafter_guesses(tmp_path: Path, config: DrafterConfig) -> None:
     artifact = saved(tmp_path / "heads", config)
     drafter = load_drafter(artifact, SOURCE, threads=1)

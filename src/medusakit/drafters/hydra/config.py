@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from medusakit.artifact.schema import DrafterConfig
-from medusakit.errors import ArtifactError
+from medusakit.drafters.params import read_params
 
 FAMILY = "hydra"
 
@@ -20,15 +20,7 @@ class HydraParams(BaseModel):
 
 def hydra_params(config: DrafterConfig) -> HydraParams:
     """Validated hyperparameters. Raises ArtifactError naming the bad key or value."""
-    try:
-        return HydraParams.model_validate(config.params)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        known = ", ".join(HydraParams.model_fields)
-        raise ArtifactError(
-            f"hydra: params.{key} = {first.get('input')!r}: {first['msg']}", hint=f"known parameters: {known}"
-        ) from error
+    return read_params(HydraParams, config)
 
 
 def tensor_shapes(config: DrafterConfig, hidden_size: int) -> dict[str, tuple[int, ...]]:

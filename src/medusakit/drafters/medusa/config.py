@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from medusakit.artifact.schema import DrafterConfig
+from medusakit.drafters.params import read_params
 from medusakit.errors import ArtifactError
 
 FAMILY = "medusa"
@@ -30,15 +31,7 @@ def medusa_params(config: DrafterConfig) -> MedusaParams:
     """Validated hyperparameters. Raises ArtifactError naming the bad key or value."""
     if config.depth > MAX_HEADS:
         raise ArtifactError(f"medusa: depth = {config.depth}: from 1 to {MAX_HEADS} heads", hint=f"depth = {MAX_HEADS}")
-    try:
-        return MedusaParams.model_validate(config.params)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise ArtifactError(
-            f"medusa: params.{key} = {first.get('input')!r}: {first['msg']}",
-            hint=f"known parameters: {', '.join(MedusaParams.model_fields)}",
-        ) from error
+    return read_params(MedusaParams, config)
 
 
 def tensor_shapes(config: DrafterConfig, hidden_size: int) -> dict[str, tuple[int, ...]]:

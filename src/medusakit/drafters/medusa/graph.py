@@ -55,6 +55,5 @@ def _head(g: DraftGraph, tensors: Mapping[str, FloatArray], params: MedusaParams
         shifted = g.node(
             "Add", [product, g.constant(f"bias{at}", tensors[f"blocks.{block}.bias"][head])], f"shifted{at}"
         )
-        silu = g.node("Mul", [shifted, g.node("Sigmoid", [shifted], f"sigmoid{at}")], f"silu{at}")
-        x = g.node("Add", [x, silu], f"x{at}")
+        x = g.node("Add", [x, g.silu(shifted, f"silu{at}")], f"x{at}")
     return g.node("Unsqueeze", [x, g.ints(1)], f"head_{head}")
