@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from medusakit.drafters.base import Beam, Drafter
 from medusakit.errors import ArtifactError, UsageError
@@ -30,9 +33,20 @@ def load_drafter(artifact: Artifact, source: WeightSource, *, threads: int | Non
             f"{artifact.path}: drafter family {config.family!r} is not one that this version runs",
             hint=f"families: {', '.join(FAMILIES)}",
         )
-    tensor_shapes, make = _family(config.family)
-    check_tensors(artifact, tensors, tensor_shapes(config, source.spec.hidden_size))
-    return make(config, tensors, source, threads=threads)
+    check_tensors(artifact, tensors, _family(config.family)[0](config, source.spec.hidden_size))
+    return trained_drafter(config, tensors, source, threads=threads)
+
+
+def trained_drafter(
+    config: DrafterConfig,
+    tensors: Mapping[str, NDArray[np.generic]],
+    source: WeightSource,
+    *,
+    threads: int | None = None,
+    quantised: bool = True,
+) -> Drafter:
+    """A drafter of one of FAMILIES; see `HeadsDrafter` for the arguments."""
+    return _family(config.family)[1](config, tensors, source, threads=threads, quantised=quantised)
 
 
 def _family(name: str) -> tuple[Callable[[DrafterConfig, int], dict[str, tuple[int, ...]]], Callable[..., Drafter]]:
