@@ -50,7 +50,7 @@ class Config:
     model: str = _setting("smollm2", "model", "alias, file, folder or hub id of the model", "-m")
     heads: str = _setting("auto", "model", "artifact folder, `auto` (find one that fits) or `none`")
     drafter: str | None = _setting(
-        None, "model", "medusa or hydra, of the heads that fit; suffix or recycling, which need no heads"
+        None, "model", "medusa, hydra, cnn_lstm or ssm, of the heads that fit; suffix or recycling, which need no heads"
     )
     weights: str = _setting(
         "auto", "model", "format the weights run in; auto follows the file", choices=("auto", "f32", "int8", "int4")

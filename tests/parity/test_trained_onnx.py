@@ -1,5 +1,5 @@
-"""Trained drafters of every family on the CPU runtime: the output is plain decoding's, and in use they see what they saw
-in training.
+"""Trained drafters of every family on the CPU runtime: the output is plain decoding's, and in use they say what the
+torch module says that was trained and calibrated.
 
 A tiny random model answers, drafters are trained on its answers for a second, and then draft for it.
 """
