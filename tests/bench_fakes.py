@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from engine_fakes import LetterTokenizer, Prophet, answer
+from medusakit.artifact.io import save_artifact
+from medusakit.artifact.schema import Backbone, CalibratedTree, Provenance, TreeNode
 from medusakit.drafters.base import Drafter, DraftState
+from medusakit.drafters.registry import load_drafter
 from medusakit.engine.controller import Controller, PlainController, StaticController, make_plan
 from medusakit.engine.engine import Engine
 from medusakit.engine.loading import Loaded
@@ -19,6 +22,7 @@ from medusakit.runtimes.reference import random_reference
 from medusakit.runtimes.reference_source import random_source
 from medusakit.settings import SamplingParams
 from medusakit.text.control import ControlSplitter
+from medusakit.tree.cost import StepCost
 from medusakit.tree.policy import StaticPolicy
 from medusakit.tree.topology import Topology
 
@@ -76,3 +80,26 @@ def toy_llm(seed: int = 0, *, right: float = 0.7, leak: tuple[int, int] | None =
     """A random model of 23 letters with room for two rows, and heads that are right with probability `right`."""
     runtime = random_reference(seed, LetterTokenizer.vocab_size, leak=leak, max_rows=2, context_length=max_context)
     return make_llm(runtime, MindReader(right, model_seed=seed))
+
+
+def headed_llm(folder: Path, *, context: int = 256, shares: Sequence[float] = (0.5, 0.3, 0.2, 0.1)) -> LLM:
+    """A toy model of 50 letters with (random) hydra heads saved in `folder`; a pass costs the same for any nodes."""
+    import drafter_toys as toys
+
+    paths = [(0,), (0, 0), (1,), (0, 0, 0)][: len(shares)]
+    nodes = tuple(TreeNode(path=path, acceptance=share) for path, share in zip(paths, shares, strict=True))
+    artifact = save_artifact(
+        folder,
+        backbone=Backbone(
+            name="toy", fingerprint=toys.SOURCE.fingerprint, hidden_size=toys.SIZE, vocab_size=toys.VOCAB
+        ),
+        drafter=toys.HYDRA,
+        tree=CalibratedTree(nodes=nodes, num_positions=100),
+        tensors=toys.tensors_of(toys.random_net(toys.HYDRA)),
+        provenance=Provenance(created="today", medusakit="0"),
+    )
+    drafter = load_drafter(artifact, toys.SOURCE, threads=1)
+    runtime = random_reference(5, toys.VOCAB, max_rows=2, context_length=context)
+    llm = make_llm(runtime, drafter, artifact.topology(5), tokenizer=ChatTokenizer(vocab_size=toys.VOCAB))
+    cost = StepCost.single({1: 0.01, 64: 0.01})
+    return LLM(replace(llm.parts, source=toys.SOURCE, artifact=artifact, cost=cost))

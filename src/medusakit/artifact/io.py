@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from medusakit.artifact.card import card_text
-from medusakit.artifact.files import atomic_folder, sha256_file
+from medusakit.artifact.files import atomic_folder, sha256_file, write_atomic
 from medusakit.artifact.fits import AGAIN, check_fits, check_tensors
 from medusakit.artifact.schema import (
     ArtifactManifest,
@@ -28,7 +28,7 @@ from medusakit.artifact.schema import (
 from medusakit.errors import ArtifactError
 from medusakit.tree.topology import Topology
 
-__all__ = ["Artifact", "check_fits", "check_tensors", "load_artifact", "save_artifact"]
+__all__ = ["Artifact", "check_fits", "check_tensors", "load_artifact", "save_artifact", "save_provenance"]
 
 MANIFEST, TENSORS, TREE, CARD = "medusa.json", "drafter.safetensors", "tree.json", "README.md"
 _MAX_RANK = 1024  # of drafters with the full vocabulary: no measured tree comes near it
@@ -100,9 +100,20 @@ def save_artifact(
         (temporary / TREE).write_text(tree.model_dump_json(indent=1) + "\n", encoding="utf-8")
         hashes = {name: sha256_file(temporary / name) for name in (TENSORS, TREE)}
         manifest = ArtifactManifest(backbone=backbone, drafter=drafter, files=hashes, provenance=provenance)
-        (temporary / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        (temporary / MANIFEST).write_text(_manifest_text(manifest), encoding="utf-8")
         (temporary / CARD).write_text(card_text(manifest, tree), encoding="utf-8")
     return Artifact(folder, manifest, tree)
+
+
+def save_provenance(artifact: Artifact, provenance: Provenance) -> Artifact:
+    """Replace what the manifest says of where the heads come from and how they do; tensors and tree stay as they are.
+
+    Raises RuntimeFailure if the folder cannot be written: then the manifest is the old one.
+    """
+    manifest = artifact.manifest.model_copy(update={"provenance": provenance})
+    write_atomic(artifact.path / MANIFEST, _manifest_text(manifest).encode())
+    write_atomic(artifact.path / CARD, card_text(manifest, artifact.tree).encode())
+    return Artifact(artifact.path, manifest, artifact.tree)
 
 
 def check_tree(tree: CalibratedTree, drafter: DrafterConfig, *, where: str) -> None:
@@ -122,6 +133,10 @@ def check_tree(tree: CalibratedTree, drafter: DrafterConfig, *, where: str) -> N
         raise ArtifactError(
             f"{where} has ranks from {min(ranks)} to {max(ranks)}, expected 0 to {width - 1}", hint=hint
         )
+
+
+def _manifest_text(manifest: ArtifactManifest) -> str:
+    return manifest.model_dump_json(indent=2) + "\n"
 
 
 def _replaceable(folder: Path) -> bool:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from medusakit.engine.controller import Controller
+from medusakit.engine.engine import Engine
 from medusakit.engine.events import GenerationResult
-from medusakit.llm import LLM
+from medusakit.llm import LLM, Stream
 from medusakit.settings import SamplingParams
 
 
@@ -56,7 +58,7 @@ class Answer:
 
 
 class Mode(Protocol):
-    """A way of answering: plain, medusa, hf."""
+    """A way of answering: plain, medusa, hf, or one of several drafters or trees that are compared."""
 
     @property
     def name(self) -> str: ...
@@ -77,6 +79,22 @@ class EngineMode:
 
     def answer(self, ids: Sequence[int], params: SamplingParams) -> Answer:
         with self.llm.stream_ids(ids, params, speculation=self.speculation) as stream:
+            for _ in stream:
+                pass
+            return Answer.of(stream.result)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerMode:
+    """Our engine under a controller of its own: another drafter or another tree through the same kernels."""
+
+    name: str
+    llm: LLM
+    controller: Controller
+
+    def answer(self, ids: Sequence[int], params: SamplingParams) -> Answer:
+        engine = Engine(self.llm.runtime, self.llm.tokenizer, self.controller)
+        with Stream(engine, engine.start(ids, params)) as stream:
             for _ in stream:
                 pass
             return Answer.of(stream.result)

@@ -1,8 +1,4 @@
-"""`medusa bench offline`: modes interleaved question by question in one process, with intervals over questions.
-
-Protocol: the model's own chat template, no added system prompt; the second turn continues *plain's* first answer in
-every mode; end of sequence counts as a token; which mode goes first rotates.
-"""
+"""`medusa bench offline`: modes interleaved question by question (turns.py), with intervals over questions."""
 
 from __future__ import annotations
 
@@ -10,22 +6,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from medusakit.bench.answers import Answer, EngineMode, Mode, TransformersMode
+from medusakit.bench import adversarial
+from medusakit.bench.answers import EngineMode, Mode, TransformersMode
 from medusakit.bench.circumstances import circumstances
-from medusakit.bench.equality import Difference, equality_summary, judge_difference
+from medusakit.bench.equality import equality_summary
 from medusakit.bench.summary import Turn, mode_summary, speedups
-from medusakit.bench.workloads import Question, load_suite
+from medusakit.bench.turns import Asked, Differences, answered_turns, collect, speeds
+from medusakit.bench.workloads import load_suite
 from medusakit.errors import UsageError
 from medusakit.llm import LLM
 from medusakit.settings import SamplingParams
-from medusakit.text.chat import chat_ids
 
 MODES = ("plain", "medusa", "hf")
 
 
 @dataclass(frozen=True, slots=True)
 class OfflineConfig:
-    """suite: a name or a JSONL file. limit: questions, spread evenly over categories; None: all."""
+    """suite: a name (workloads.SUITES, or `adversarial`) or a JSONL file.
+
+    limit: questions, spread evenly over categories; None: all.
+    """
 
     suite: str = "mt-bench"
     limit: int | None = None
@@ -52,25 +52,23 @@ def run_offline(
     Raises UsageError for modes that cannot be run, and where no question fits the context.
     """
     modes = make_modes(llm, config)
-    questions = load_suite(config.suite, limit=config.limit)
-    total = sum(len(question.turns) for question in questions)
-    turns: list[Turn] = []
-    differences: dict[str, list[Difference | None]] = {f"{mode.name}==plain": [] for mode in modes[1:]}
-    for turn, ids in answered_turns(llm, modes, questions, config.params):
-        turns.append(turn)
-        plain = turn.answers["plain"]
-        for mode in modes[1:]:
-            other = turn.answers[mode.name]
-            where = f"{turn.group} turn {turn.turn + 1}"
-            differences[f"{mode.name}==plain"].append(
-                judge_difference(llm, where, ids, plain.token_ids, other.token_ids, config.params)
-            )
+    total, asked = _asked(llm, modes, config)
+
+    def on_turns(turns: Sequence[Turn]) -> None:
         if on_progress is not None:
-            on_progress(OfflineProgress(len(turns), total, _speeds(turns)))
-    if not turns:
-        limit = llm.runtime.capabilities.max_context
-        raise UsageError(f"no question fits the context of {limit} tokens", hint="a larger --max-context")
+            on_progress(OfflineProgress(len(turns), total, speeds(turns)))
+
+    turns, differences = collect(llm, modes, asked, on_turns)
     return document(llm, config, turns, differences)
+
+
+def _asked(llm: LLM, modes: Sequence[Mode], config: OfflineConfig) -> tuple[int, Iterator[Asked]]:
+    """How many turns there are at most, and the turns as they are answered."""
+    if config.suite == adversarial.SUITE:
+        cases = adversarial.make_cases(llm, config.params, limit=config.limit, threads=config.threads)
+        return len(cases), adversarial.answered_cases(llm, modes, cases)
+    questions = load_suite(config.suite, limit=config.limit)
+    return sum(len(question.turns) for question in questions), answered_turns(llm, modes, questions, config.params)
 
 
 def make_modes(llm: LLM, config: OfflineConfig) -> list[Mode]:
@@ -81,6 +79,8 @@ def make_modes(llm: LLM, config: OfflineConfig) -> list[Mode]:
         raise UsageError(f"unknown mode {sorted(unknown)[0]}", hint=f"--modes {','.join(MODES)}")
     if "medusa" in config.modes and llm.parts.drafter is None:
         raise UsageError("mode medusa needs heads, and none fit this model", hint="medusa train all -m MODEL --out DIR")
+    if "hf" in config.modes and config.suite == adversarial.SUITE:
+        raise UsageError("the adversarial suite compares medusa with plain", hint="--modes plain,medusa")
     if "hf" in config.modes and config.params.temperature > 0:
         raise UsageError("mode hf is greedy, so it cannot be compared at a temperature", hint="--temperature 0")
     modes: list[Mode] = [EngineMode(llm, speculation=False)]
@@ -91,39 +91,7 @@ def make_modes(llm: LLM, config: OfflineConfig) -> list[Mode]:
     return modes
 
 
-def answered_turns(
-    llm: LLM, modes: Sequence[Mode], questions: Sequence[Question], params: SamplingParams
-) -> Iterator[tuple[Turn, list[int]]]:
-    """Every turn that fits the context, answered by all modes, with its prompt ids."""
-    warm_up(llm, modes)
-    limit = llm.runtime.capabilities.max_context
-    count = 0
-    for question in questions:
-        messages: list[dict[str, str]] = []
-        for number, text in enumerate(question.turns):
-            messages.append({"role": "user", "content": text})
-            ids = chat_ids(llm.tokenizer, messages)
-            if len(ids) >= limit:
-                break
-            answers: dict[str, Answer] = {}
-            start = count % len(modes)
-            for mode in (*modes[start:], *modes[:start]):
-                answers[mode.name] = mode.answer(ids, params)
-            count += 1
-            messages.append({"role": "assistant", "content": answers["plain"].text})
-            yield Turn(question.id, question.category, number, answers), ids
-
-
-def warm_up(llm: LLM, modes: Sequence[Mode]) -> None:
-    """A short answer in every mode, unmeasured: first passes allocate memory."""
-    ids = chat_ids(llm.tokenizer, [{"role": "user", "content": "Count to ten."}])
-    for mode in modes:
-        mode.answer(ids, SamplingParams(max_tokens=8, ignore_eos=True))
-
-
-def document(
-    llm: LLM, config: OfflineConfig, turns: Sequence[Turn], differences: dict[str, list[Difference | None]]
-) -> dict[str, Any]:
+def document(llm: LLM, config: OfflineConfig, turns: Sequence[Turn], differences: Differences) -> dict[str, Any]:
     """The report's document: the issue's keys and the circumstances."""
     names = [mode for mode in MODES if mode in turns[0].answers]
     return {
@@ -146,7 +114,3 @@ def _by_category(turns: Sequence[Turn], names: Sequence[str]) -> dict[str, Any]:
         summaries = {name: mode_summary([turn.answers[name] for turn in of]) for name in names}
         found[category] = {name: {key: summary[key] for key in keys} for name, summary in summaries.items()}
     return found
-
-
-def _speeds(turns: Sequence[Turn]) -> dict[str, float]:
-    return {name: mode_summary([turn.answers[name] for turn in turns])["tokens_per_s"] for name in turns[0].answers}

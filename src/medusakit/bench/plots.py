@@ -1,42 +1,23 @@
 """Pictures of the bench's documents, as SVG files with real text in them. matplotlib is imported here and nowhere else.
 
 Which pictures follows from what a document holds: speed-ups (bench offline, compare), acceptance by depth, T(n) against
-its limit (bench hardware).
+its limit (bench hardware); drafters and trees are drawn in plots_drafting.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medusakit.errors import MissingExtraError
+from medusakit.bench.figures import ACCENT, INK, PALE, PANEL, ROW, SOFT, STRONG, Document, blank, style, with_axes
+from medusakit.bench.plots_drafting import drafting_drawings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Document = Mapping[str, Any]
-INK, SOFT, ACCENT, STRONG, PALE = "#24292f", "#8c959f", "#2f6f4f", "#8fc0a6", "#d8e6de"
-STYLE = {
-    "svg.fonttype": "none",  # text stays text: searchable, and shown in the reader's font
-    "svg.hashsalt": "medusakit",  # the same document gives the same file
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": SOFT,
-    "ytick.color": INK,
-    "axes.edgecolor": SOFT,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
-ROW, PANEL = 0.36, 3.2  # inches: a bar's row, a panel's side
 
 
 def write_plots(document: Document, folder: Path) -> list[Path]:
@@ -49,7 +30,7 @@ def write_plots(document: Document, folder: Path) -> list[Path]:
         return []
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    with _style():
+    with style():
         for name, draw in drawings.items():
             files.append(folder / f"{name}.svg")
             draw().savefig(files[-1], format="svg", bbox_inches="tight", metadata={"Date": None})
@@ -63,7 +44,7 @@ def plot_speedup(found: Mapping[str, Any], pair: str, caption: str = "") -> Figu
     ratios = [found["ratio"], *(found["by_category"][name] for name in categories)]
     known = {"all": found["ci95"], **found.get("by_category_ci95", {})}
     spans = [known.get(name, (ratio, ratio)) for name, ratio in zip(names, ratios, strict=True)]
-    figure, axes = _axes(6.4, 1.1 + ROW * len(names))
+    figure, axes = with_axes(6.4, 1.1 + ROW * len(names))
     axes.barh(names, ratios, height=0.62, color=[STRONG, *[PALE] * len(categories)])
     axes.axvline(1.0, color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
     for place, (ratio, (low, high)) in enumerate(zip(ratios, spans, strict=True)):
@@ -80,7 +61,7 @@ def plot_speedup(found: Mapping[str, Any], pair: str, caption: str = "") -> Figu
 
 def plot_acceptance(shares: Sequence[float], caption: str = "") -> Figure:
     """Share of the steps in which a drafted token of each depth was kept."""
-    figure, axes = _axes(1.8 + 0.7 * len(shares), PANEL)
+    figure, axes = with_axes(1.8 + 0.7 * len(shares), PANEL)
     depths = [str(depth) for depth in range(1, len(shares) + 1)]
     bars = axes.bar(depths, [100 * share for share in shares], width=0.62, color=ACCENT)
     axes.bar_label(bars, fmt="%.0f %%", padding=2, color=INK)
@@ -93,7 +74,7 @@ def plot_acceptance(shares: Sequence[float], caption: str = "") -> Figure:
 
 def plot_steps(steps: Mapping[str, Mapping[str, float]], limits: Mapping[str, Mapping[str, float]]) -> Figure:
     """T(n) of every weight format beside the limit that memory and arithmetic set, all on one scale."""
-    figure = _figure(PANEL * len(steps), PANEL)
+    figure = blank(PANEL * len(steps), PANEL)
     top = 1.1 * max(max(taken.values()) for taken in steps.values())
     for place, (weights, taken) in enumerate(steps.items()):
         axes = figure.add_subplot(1, len(steps), place + 1)
@@ -124,26 +105,4 @@ def _drawings(document: Document) -> Iterator[tuple[str, Callable[[], Figure]]]:
             yield f"acceptance-{name}", partial(plot_acceptance, shares, caption)
     if steps := document.get("step_ms"):
         yield "steps", partial(plot_steps, steps, document["limit_ms"])
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    try:
-        from matplotlib import rc_context
-    except ImportError as cause:
-        raise MissingExtraError(
-            "pictures need matplotlib, which is not installed", hint="pip install 'medusakit[bench]'"
-        ) from cause
-    with rc_context(STYLE):
-        yield
-
-
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure as MatplotlibFigure
-
-    return MatplotlibFigure(figsize=(width, height))
-
-
-def _axes(width: float, height: float) -> tuple[Figure, Axes]:
-    figure = _figure(width, height)
-    return figure, figure.add_subplot()
+    yield from drafting_drawings(document, caption)

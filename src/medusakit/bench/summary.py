@@ -41,6 +41,8 @@ def mode_summary(answers: Sequence[Answer]) -> dict[str, Any]:
         "tau": tokens / steps if steps else 1.0,
         "nodes_per_step": sum(answer.nodes for answer in answers) / steps if steps else 1.0,
         "accepted_by_depth": accepted_by_depth(answers),
+        "rho": rho(answers),
+        "rho_eff": rho_eff(rho(answers), max((len(answer.offered) for answer in answers), default=0)),
         "time_split": {name: part / seconds if seconds else 0.0 for name, part in split.items()},
         "ms_per_step": {name: 1e3 * part / steps if steps else 0.0 for name, part in split.items()},
         "prefill_s": sum(answer.prefill_s for answer in answers),
@@ -59,13 +61,31 @@ def accepted_by_depth(answers: Sequence[Answer]) -> list[float]:
     return shares
 
 
+def rho(answers: Sequence[Answer]) -> float:
+    """Accepted depths / offered depths: how much of what the trees reach for was kept. 0 where nothing was offered."""
+    offered = sum(sum(answer.offered) for answer in answers)
+    return sum(sum(answer.accepted) for answer in answers) / offered if offered else 0.0
+
+
+def rho_eff(share: float, depth: int) -> float:
+    """1 - (1 - rho)^D: the chance that at least one of D depths is accepted if each were by itself, with chance rho.
+
+    >>> round(rho_eff(0.5, 3), 3)
+    0.875
+    """
+    return 1.0 - (1.0 - share) ** depth
+
+
 def speedups(turns: Sequence[Turn], modes: Sequence[str], *, seed: int) -> dict[str, Any]:
     """Every pair of modes, the faster named first: ratio, 95 % interval over questions, ratio by category."""
     pairs = [("medusa", "plain"), ("medusa", "hf"), ("plain", "hf")]
-    return {f"{fast}/{slow}": _speedup(turns, fast, slow, seed) for fast, slow in pairs if {fast, slow} <= set(modes)}
+    return {
+        f"{fast}/{slow}": speedup(turns, fast, slow, seed=seed) for fast, slow in pairs if {fast, slow} <= set(modes)
+    }
 
 
-def _speedup(turns: Sequence[Turn], fast: str, slow: str, seed: int) -> dict[str, Any]:
+def speedup(turns: Sequence[Turn], fast: str, slow: str, *, seed: int) -> dict[str, Any]:
+    """Speed of one mode over another's: ratio, 95 % interval over questions, the same by category."""
     whole = paired_ratio(_sums(turns, fast, slow), seed=seed)
     parts = {
         category: paired_ratio(_sums([turn for turn in turns if turn.category == category], fast, slow), seed=seed)

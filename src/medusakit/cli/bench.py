@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from medusakit.cli.app import App, current_app
+from medusakit.cli.drafting import drafters, grid
 from medusakit.cli.group import Group
+from medusakit.cli.measured import deliver, turn_bar, workload_params
 from medusakit.cli.options import MODEL, SAMPLING, SPECULATION, json_option, plots_option, settings
 from medusakit.errors import UsageError
 
 if TYPE_CHECKING:
     from medusakit.bench.offline import OfflineProgress
-    from medusakit.cli.ui import Ui
     from medusakit.runtimes.base import Runtime
 
 FORMATS = ("f32", "int8", "int4")
@@ -25,12 +24,14 @@ MAX_TOKENS = 256
 
 @click.group(cls=Group)
 def bench() -> None:
-    """Measure: answers of a workload in several modes, or the machine."""
+    """Measure: answers of a workload in several modes, drafters and trees, or the machine."""
 
 
 @bench.command()
 @settings(*MODEL, *SAMPLING, *SPECULATION)
-@click.option("--suite", default="mt-bench", metavar="NAME", help="Workload: a name or a JSONL file. [mt-bench]")
+@click.option(
+    "--suite", default="mt-bench", metavar="NAME", help="mt-bench, spec-bench, adversarial, or a JSONL file. [mt-bench]"
+)
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Questions, spread over categories; all if unset.")
 @click.option("--modes", default="plain,medusa", metavar="LIST", help="Of plain, medusa, hf. [plain,medusa]")
 @plots_option
@@ -39,25 +40,16 @@ def offline(suite: str, limit: int | None, modes: str, plots: Path | None, json_
     """Answer a workload in several modes, interleaved question by question in one process."""
     from medusakit.bench.offline import OfflineConfig, run_offline
     from medusakit.cli.report import show_comparison
-    from medusakit.cli.stages import StageBars
-    from medusakit.train.progress import Meter
 
     app = current_app()
-    if app.config.system:
-        raise UsageError("the bench adds no system message to the model's own template", hint="leave out --system")
-    params = app.sampling()
-    if app.resolved.origins["max_tokens"].source == "default":
-        params = replace(params, max_tokens=MAX_TOKENS)
-    seed = params.seed or 0
+    params = workload_params(app, MAX_TOKENS)
     names = tuple(name.strip() for name in modes.split(",") if name.strip())
-    config = OfflineConfig(suite, limit, names, replace(params, seed=seed), app.config.threads, seed)
+    config = OfflineConfig(suite, limit, names, params, app.config.threads, params.seed or 0)
     llm = app.load()
-    with StageBars(app.ui) as bars:
-        meter = Meter("offline", 0, bars, unit="turns")
+    with turn_bar(app, "offline") as on_turns:
 
         def on_progress(progress: OfflineProgress) -> None:
-            meter.total = progress.total
-            meter.report(progress.done, _speeds(progress))
+            on_turns(progress.done, progress.total, _speeds(progress))
 
         document = run_offline(llm, config, on_progress)
     deliver(app, document, show_comparison, json_file, plots)
@@ -86,25 +78,8 @@ def hardware(formats: str, context: int, plots: Path | None, json_file: str | No
     deliver(app, document, show_hardware, json_file, plots)
 
 
-def deliver(
-    app: App,
-    document: dict[str, Any],
-    show: Callable[[Ui, dict[str, Any]], None],
-    json_file: str | None,
-    plots: Path | None,
-) -> None:
-    """The document as asked for: JSON, pictures, tables."""
-    from medusakit.cli.ui import write_json
-
-    if json_file:
-        write_json(app.ui, json_file, document)
-    if plots:
-        from medusakit.bench.plots import write_plots
-
-        for file in write_plots(document, plots):
-            app.ui.note(f"wrote {file}")
-    if json_file != "-":
-        show(app.ui, document)
+bench.add_command(drafters)
+bench.add_command(grid)
 
 
 def parse_formats(text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Two commands under the names that earlier documents gave them: `medusa-benchmark` and `medusa-env-checker`."""
+"""Commands under earlier documents' names: `medusa-benchmark`, `medusa-env-checker`, `medusa-profiler`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def benchmark() -> int:
 def env_checker() -> int:
     """`medusa-env-checker ...` is `medusa doctor ...`."""
     return main(["doctor", *sys.argv[1:]])
+
+
+def profiler() -> int:
+    """`medusa-profiler ...` is `medusa profile ...`."""
+    return main(["profile", *sys.argv[1:]])
 
 
 def benchmark_arguments(words: list[str]) -> list[str]:

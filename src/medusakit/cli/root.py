@@ -24,6 +24,7 @@ COMMANDS = {
     "compare": ("medusakit.cli.compare:compare", "Plain and Medusa on the same prompts, side by side."),
     "train": ("medusakit.cli.train:train", "Make heads for a model, stage by stage or all at once."),
     "bench": ("medusakit.cli.bench:bench", "Measure speed on a workload, or the machine."),
+    "profile": ("medusakit.cli.profile:profile", "Lengths and load of requests, and settings that suit them."),
     "verify": ("medusakit.cli.verify:verify", "Audit that the output is exactly the model's own."),
     "models": ("medusakit.cli.models:models", "List, fetch, show and remove models; clean the cache."),
     "tree": ("medusakit.cli.tree:tree", "Show the token tree, or search the budget that pays."),

@@ -12,7 +12,8 @@ import pytest
 from bench_fakes import make_llm, toy_llm
 from engine_fakes import LetterTokenizer
 from medusakit.bench.answers import Answer
-from medusakit.bench.offline import OfflineConfig, OfflineProgress, answered_turns, make_modes, run_offline
+from medusakit.bench.offline import OfflineConfig, OfflineProgress, make_modes, run_offline
+from medusakit.bench.turns import answered_turns
 from medusakit.bench.workloads import Question
 from medusakit.errors import UsageError
 from medusakit.llm import LLM
@@ -62,8 +63,8 @@ def test_the_second_turn_continues_the_first_answer_of_plain() -> None:
     turns = list(answered_turns(llm, modes, questions, PARAMS))
     for mode in modes:
         assert mode.asked[1:] == ["a", "appb", "appbppc"]  # the first is the warm-up
-    assert [LetterTokenizer().decode(ids) for _, ids in turns] == ["a", "appb", "appbppc"]
-    assert [turn.turn for turn, _ in turns] == [0, 1, 2]
+    assert [LetterTokenizer().decode(ids) for _, ids, _ in turns] == ["a", "appb", "appbppc"]
+    assert [turn.turn for turn, _, _ in turns] == [0, 1, 2]
 
 
 def test_who_goes_first_rotates() -> None:
@@ -78,7 +79,7 @@ def test_who_goes_first_rotates() -> None:
 
 def test_turns_that_do_not_fit_the_context_are_left_out() -> None:
     questions = [Question("1", "all", ("a", "b" * 20)), Question("2", "all", ("c",))]
-    found = [turn for turn, _ in answered_turns(toy_llm(max_context=16), parrots([]), questions, PARAMS)]
+    found = [turn for turn, _, _ in answered_turns(toy_llm(max_context=16), parrots([]), questions, PARAMS)]
     assert [(turn.group, turn.turn) for turn in found] == [("1", 0), ("2", 0)]
 
 

@@ -30,6 +30,22 @@ HARDWARE = {
 }
 
 
+def point(name: str, kind: str, verify_ms: float, tau: float, rho_eff: float) -> dict[str, Any]:
+    return {"name": name, "kind": kind, "verify_ms": verify_ms, "tau": tau, "rho_eff": rho_eff}
+
+
+POINTS = [
+    point("plain", "plain", 20.0, 1.0, 0.0), point("2x3", "dense", 40.0, 1.8, 0.6),
+    point("calibrated-4", "calibrated", 25.0, 1.7, 0.5),
+]  # fmt: skip
+GRID = {"weights": "f32", "points": POINTS, "pareto": POINTS, "pareto_rho_eff": POINTS[:2]}
+HYDRA: dict[str, Any] = {"tau": 2.05, "rho": 0.4, "speedup": 1.51, "ci95": [1.4, 1.6]}
+DRAFTERS: dict[str, Any] = {
+    "drafters": {"hydra": HYDRA, "suffix": HYDRA | {"tau": 1.31, "speedup": 1.12}},
+    "degraded": [{"noise": 0.0, **HYDRA}, {"noise": 0.5, **HYDRA, "rho": 0.1, "tau": 1.2}],
+}
+
+
 def texts(file: Path) -> list[str]:
     root = ElementTree.parse(file).getroot()
     assert root.tag == f"{SVG}svg"
@@ -51,6 +67,22 @@ def test_steps_beside_their_limit(tmp_path: Path) -> None:
     (file,) = write_plots(HARDWARE, tmp_path)
     assert file.name == "steps.svg"
     assert {"f32", "int4", "limit", "measured", "T(n), ms"} <= set(texts(file))
+
+
+def test_trees_against_the_time_of_their_pass(tmp_path: Path) -> None:
+    (file,) = write_plots(GRID, tmp_path)
+    assert file.name == "pareto.svg"
+    found = texts(file)
+    assert found.count("2x3") == found.count("4") == 2  # once a panel
+    assert {"Pareto front", "dense D x B", "calibrated", "20", "rho_eff, f32 weights"} <= set(found)
+
+
+def test_drafters_and_worse_heads(tmp_path: Path) -> None:
+    files = write_plots(DRAFTERS, tmp_path)
+    assert [file.name for file in files] == ["drafters.svg", "degraded.svg"]
+    table, curve = map(texts, files)
+    assert table.index("suffix") < table.index("hydra") and "1.51, tau 2.05" in table
+    assert {"noise 0, tau 2.05", "noise 0.5, tau 1.20"} <= set(curve)
 
 
 def test_the_same_document_gives_the_same_file(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from medusakit.bench.answers import Answer
-from medusakit.bench.summary import Turn, accepted_by_depth, mode_summary, speedups
+from medusakit.bench.summary import Turn, accepted_by_depth, mode_summary, rho, rho_eff, speedups
 
 
 def made(tokens: int, steps: int, forward: float, draft: float = 0.0, other: float = 0.0, **rest: object) -> Answer:
@@ -77,3 +79,14 @@ def test_all_pairs_of_three_modes() -> None:
     assert {pair: value["ratio"] for pair, value in found.items()} == pytest.approx(
         {"medusa/plain": 2.0, "medusa/hf": 8.0, "plain/hf": 4.0}
     )
+
+
+def test_rho_is_accepted_over_offered_depths() -> None:
+    deep = replace(made(10, 5, 1.0), offered=(5, 5, 4), accepted=(4, 2, 1))
+    flat = replace(made(10, 5, 1.0), offered=(6,), accepted=(3,))
+    assert rho([deep]) == pytest.approx(7 / 14)
+    assert rho([deep, flat]) == pytest.approx(10 / 20)
+    assert rho([made(10, 10, 1.0)]) == 0.0
+    assert rho_eff(0.5, 3) == pytest.approx(0.875) and rho_eff(0.0, 4) == 0.0 == rho_eff(0.9, 0)
+    found = mode_summary([deep, flat])
+    assert (found["rho"], found["rho_eff"]) == (0.5, pytest.approx(1 - 0.5**3))
