@@ -21,6 +21,7 @@ SOURCE: ArraySource = random_source(5, VOCAB, hidden_size=SIZE)
 HYDRA = DrafterConfig(family="hydra", depth=3, draft_vocab_size=len(DRAFT_IDS), params={"inner": 24})
 MEDUSA = DrafterConfig(family="medusa", depth=3, draft_vocab_size=len(DRAFT_IDS), params={"blocks": 2})
 CNN_LSTM = HYDRA.model_copy(update={"family": "cnn_lstm", "params": {"window": 3, "cell": 20}})
+CONTEXT = HYDRA.model_copy(update={"family": "context", "params": {"heads": 2, "inner": 8, "window": 5}})
 SSM = HYDRA.model_copy(update={"family": "ssm", "params": {"memory": 24}})
 OWN_MEDUSA = MEDUSA.model_copy(update={"params": {"blocks": 1, "projection": "own"}})
 

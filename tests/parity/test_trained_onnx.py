@@ -38,7 +38,13 @@ from tiny import write_hf
 
 VOCAB, HIDDEN, ROWS, LENGTH = 128, 64, 3, 32
 TREE = Topology.from_rank_paths([(0,), (1,), (0, 0), (0, 1), (0, 0, 0), (1, 0), (2,)])
-PARAMS = {"medusa": {}, "hydra": {"inner": 64}, "cnn_lstm": {"cell": 48, "window": 3}, "ssm": {"memory": 64}}
+PARAMS = {
+    "medusa": {},
+    "hydra": {"inner": 64},
+    "context": {"inner": 64, "heads": 1, "window": 24},
+    "cnn_lstm": {"cell": 48, "window": 3},
+    "ssm": {"memory": 64},
+}
 REQUESTS = {
     "greedy": SamplingParams(max_tokens=LENGTH, seed=1),
     "sampled": SamplingParams(max_tokens=LENGTH, temperature=0.8, seed=1),

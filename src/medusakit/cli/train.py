@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from medusakit.train.recipe import Recipe
 
 ALL = ("seeds", "distill", "capture", "heads", "calibrate", "tree", "artifact")
-FAMILIES = ("hydra", "medusa", "cnn_lstm", "ssm")
+FAMILIES = ("hydra", "medusa", "context", "cnn_lstm", "ssm")
 NEED_TORCH = frozenset({"heads", "calibrate", "tree"})
 STAGE_HELP = {
     "seeds": "Collect prompts for the model, none of a benchmark.",

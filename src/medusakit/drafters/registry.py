@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from medusakit.artifact.io import Artifact
     from medusakit.artifact.schema import DrafterConfig
 
-FAMILIES = ("medusa", "hydra", "cnn_lstm", "ssm")
+FAMILIES = ("medusa", "hydra", "context", "cnn_lstm", "ssm")
 HEADLESS = ("suffix", "recycling")
 
 
@@ -61,6 +61,11 @@ def _family(name: str) -> tuple[Callable[[DrafterConfig, int], dict[str, tuple[i
         from medusakit.drafters.hydra.drafter import HydraDrafter
 
         return hydra_shapes, HydraDrafter
+    if name == "context":
+        from medusakit.drafters.context.config import tensor_shapes as context_shapes
+        from medusakit.drafters.context.drafter import ContextDrafter
+
+        return context_shapes, ContextDrafter
     if name == "cnn_lstm":
         from medusakit.drafters.cnn_lstm.config import tensor_shapes as cnn_lstm_shapes
         from medusakit.drafters.cnn_lstm.drafter import CnnLstmDrafter

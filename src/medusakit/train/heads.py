@@ -69,6 +69,11 @@ def build_net(config: DrafterConfig, hidden_size: int, head: Tensor, dropout: fl
         from medusakit.drafters.medusa.torch import MedusaNet
 
         return MedusaNet(medusa_params(config), config.depth, hidden_size, head, dropout)
+    if config.family == "context":
+        from medusakit.drafters.context.config import context_params
+        from medusakit.drafters.context.torch import ContextNet
+
+        return ContextNet(context_params(config), config.depth, hidden_size, dropout)
     if config.family == "cnn_lstm":
         from medusakit.drafters.cnn_lstm.config import cnn_lstm_params
         from medusakit.drafters.cnn_lstm.torch import CnnLstmNet

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from drafter_toys import (
     CNN_LSTM,
+    CONTEXT,
     DRAFT_IDS,
     HYDRA,
     SIZE,
@@ -25,6 +26,8 @@ from drafter_toys import (
 from medusakit.artifact.schema import DrafterConfig
 from medusakit.drafters.cnn_lstm.config import tensor_shapes as cnn_lstm_shapes
 from medusakit.drafters.cnn_lstm.drafter import CnnLstmDrafter
+from medusakit.drafters.context.config import tensor_shapes as context_shapes
+from medusakit.drafters.context.drafter import ContextDrafter
 from medusakit.drafters.hydra.config import tensor_shapes as hydra_shapes
 from medusakit.drafters.hydra.drafter import HydraDrafter
 from medusakit.drafters.recurrent.drafter import RecurrentDrafter
@@ -34,10 +37,15 @@ from medusakit.errors import ArtifactError, UsageError
 from medusakit.train.heads import build_net
 from medusakit.tree.topology import Beam, Topology
 
-CONFIGS = [HYDRA, CNN_LSTM, SSM]
-LOOK_BACK = [CNN_LSTM, SSM]
-CLASSES: dict[str, type[RecurrentDrafter]] = {"hydra": HydraDrafter, "cnn_lstm": CnnLstmDrafter, "ssm": SsmDrafter}
-SHAPES = {"hydra": hydra_shapes, "cnn_lstm": cnn_lstm_shapes, "ssm": ssm_shapes}
+CONFIGS = [HYDRA, CONTEXT, CNN_LSTM, SSM]
+LOOK_BACK = [CONTEXT, CNN_LSTM, SSM]
+CLASSES: dict[str, type[RecurrentDrafter]] = {
+    "hydra": HydraDrafter,
+    "context": ContextDrafter,
+    "cnn_lstm": CnnLstmDrafter,
+    "ssm": SsmDrafter,
+}
+SHAPES = {"hydra": hydra_shapes, "context": context_shapes, "cnn_lstm": cnn_lstm_shapes, "ssm": ssm_shapes}
 TREE = Topology.from_rank_paths([(0,), (2,), (2, 1), (0, 0), (2, 1, 0), (1,), (2, 1, 3), (0, 0, 1), (2, 0)])
 
 
@@ -67,7 +75,7 @@ def test_a_draft_that_is_made_twice_is_the_same(config: DrafterConfig) -> None:
     state = walk_to(drafter, 5, *answer(8))
     first, second = (drafter.propose([state], TREE)[0] for _ in range(2))
     assert first.tokens.tolist() == second.tokens.tolist()
-    np.testing.assert_allclose(first.logprobs, second.logprobs, atol=1e-5)
+    np.testing.assert_allclose(first.logprobs, second.logprobs, rtol=1e-5, atol=1e-5)
 
 
 @families(LOOK_BACK)
@@ -92,7 +100,7 @@ def test_behind_a_gap_and_after_forgetting_a_row_starts_anew(config: DrafterConf
     forgotten = drafter.propose([state_at(9, ids, hidden)], TREE)[0]
     for found in (gap, forgotten):
         assert found.tokens.tolist() == expected.tokens.tolist()
-        np.testing.assert_allclose(found.logprobs, expected.logprobs, atol=1e-5)
+        np.testing.assert_allclose(found.logprobs, expected.logprobs, rtol=1e-5, atol=1e-5)
 
 
 @families(LOOK_BACK)
@@ -201,6 +209,7 @@ def test_too_deep_a_tree_is_refused(config: DrafterConfig) -> None:
         (HYDRA, {"inner": 0}, r"params\.inner = 0"),
         (CNN_LSTM, {"window": 1}, r"cnn_lstm: params\.window = 1"),
         (SSM, {"inner": 8}, r"ssm: params\.inner"),
+        (CONTEXT, {"heads": 0}, r"context: params\.heads = 0"),
     ],
 )
 def test_config_names_the_bad_key(config: DrafterConfig, params: dict[str, int], message: str) -> None:

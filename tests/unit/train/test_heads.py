@@ -40,6 +40,7 @@ HYDRA = HeadsConfig(
     survival=0.01,
 )
 CNN_LSTM = HYDRA.model_copy(update={"family": "cnn_lstm", "params": {"window": 3, "cell": 16}})
+CONTEXT = HYDRA.model_copy(update={"family": "context", "params": {"heads": 1, "inner": 16}})
 SSM = HYDRA.model_copy(update={"family": "ssm", "params": {"memory": 16}})
 MEDUSA = HYDRA.model_copy(update={"family": "medusa", "params": {"blocks": 1}})
 
@@ -63,7 +64,7 @@ def weights_of(trained: TrainedHeads) -> torch.Tensor:
     return torch.cat([parameter.reshape(-1) for parameter in trained.net.parameters()])
 
 
-@pytest.mark.parametrize("config", [HYDRA, MEDUSA, CNN_LSTM, SSM], ids=lambda config: config.family)
+@pytest.mark.parametrize("config", [HYDRA, MEDUSA, CONTEXT, CNN_LSTM, SSM], ids=lambda config: config.family)
 def test_a_run_that_was_cut_continues_exactly(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: HeadsConfig
 ) -> None:

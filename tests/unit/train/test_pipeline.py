@@ -103,7 +103,7 @@ def run(tmp_path: Path, made: Recipe, watch: Watch) -> None:
     train_all(made, watch.model(), tmp_path / "work", tmp_path / "heads", on_progress=watch)
 
 
-@pytest.mark.parametrize("family", ["medusa", "hydra", "cnn_lstm", "ssm"])
+@pytest.mark.parametrize("family", ["medusa", "hydra", "context", "cnn_lstm", "ssm"])
 def test_seeds_to_artifact(tmp_path: Path, family: str) -> None:
     watch = Watch()
     run(tmp_path, recipe(tmp_path, family=family, epochs=20, learning_rate=0.02), watch)
