@@ -17,9 +17,11 @@ MedusaError
 
 from __future__ import annotations
 
-# hints that many errors of a model's files share
-FETCH_AGAIN = "fetch the model again; medusa models list   names some that run"
+# Hints that errors of a model's files share: it is damaged or contradicts itself; it is whole, but nothing for us; it
+# is no model at all.
+FETCH_AGAIN = "download or convert the model again; medusa models list   names some that run"
 OTHER_MODEL = "medusa models list   names models that run"
+GIVE_A_MODEL = "-m with a .gguf file or a Hugging Face folder; medusa models list   names models that run"
 
 
 class MedusaError(Exception):

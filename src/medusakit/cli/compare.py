@@ -39,7 +39,7 @@ def compare(prompts: tuple[str, ...], repeat: int, json_file: str | None) -> Non
     from medusakit.cli.ui import write_json
 
     app = current_app()
-    texts = prompts or (read_prompt(None),)
+    texts = prompts or (read_prompt(None, command="compare"),)
     llm = app.load()
     if llm.parts.drafter is None:
         hint = f"medusa train all -m {app.config.model} --out ./heads"

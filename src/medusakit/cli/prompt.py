@@ -10,13 +10,16 @@ from typing import TextIO
 from medusakit.errors import UsageError
 
 
-def read_prompt(argument: str | None, stdin: TextIO | None = None) -> str:
-    """Argument and piped text, a blank line between them; `-` as argument means the piped text. Raises UsageError."""
+def read_prompt(argument: str | None, stdin: TextIO | None = None, *, command: str = "run") -> str:
+    """Argument and piped text, a blank line between them; `-` as argument means the piped text. Raises UsageError.
+
+    command  whose prompt it is, for the hint
+    """
     stream = sys.stdin if stdin is None else stdin
     piped = stream.read() if stream is not None and _is_piped(stream) else ""
     parts = [part for part in ("" if argument == "-" else argument or "", piped.strip()) if part.strip()]
     if not parts:
-        raise UsageError("the prompt is empty", hint='medusa run "Explain a B-tree in two sentences"')
+        raise UsageError("the prompt is empty", hint=f'medusa {command} "Explain a B-tree in two sentences"')
     return "\n\n".join(parts)
 
 

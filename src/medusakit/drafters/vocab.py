@@ -24,7 +24,7 @@ def choose_draft_ids(counts: FloatArray, size: int, always: Iterable[int] = ()) 
     if len(kept) > size:
         raise UsageError(
             f"a draft vocabulary of {size} cannot hold the {len(kept)} tokens that must be in it",
-            hint=f"--draft-vocab {2 * len(kept)}",
+            hint=f"draft_vocab = {2 * len(kept)} in [heads] of the recipe",
         )
     rest = np.argsort(-counts, kind="stable")
     rest = rest[~np.isin(rest, kept)][: size - len(kept)]

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from medusakit.errors import OTHER_MODEL, ModelError, UnsupportedModelError
+from medusakit.errors import FETCH_AGAIN, OTHER_MODEL, ModelError, UnsupportedModelError
 from medusakit.models.spec import StoredTensor
 
 # format -> (values per block, bytes per block); the layouts are GGML's
@@ -41,7 +41,7 @@ def row_bytes(format: str, columns: int) -> int:
     if columns % block:
         raise ModelError(
             f"{format} stores blocks of {block} values, but a row has {columns}",
-            hint=OTHER_MODEL,
+            hint=FETCH_AGAIN,
         )
     return columns // block * size
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from medusakit.errors import FETCH_AGAIN, ModelError, UnsupportedModelError
+from medusakit.errors import FETCH_AGAIN, GIVE_A_MODEL, ModelError, UnsupportedModelError
 from medusakit.models.dequant import FORMATS, PLAIN, row_bytes
 from medusakit.models.pages import PageBudget, map_file
 from medusakit.models.spec import StoredTensor
@@ -127,23 +127,23 @@ class _Cursor:
 
 def _header(cursor: _Cursor) -> tuple[int, int]:
     """(tensors, keys) after the magic and the version have been checked."""
-    magic = cursor.data[:4]
+    magic, folder = cursor.data[:4], cursor.path.parent
     if magic != b"GGUF":
         raise ModelError(
             f"{cursor.path} is not a GGUF file: it begins with {magic!r}, expected b'GGUF'",
-            hint=FETCH_AGAIN,
+            hint=f"-m {folder}" if (folder / "config.json").is_file() else GIVE_A_MODEL,
         )
     cursor.at = 4
     version = cursor.count("<I", "the version")
     if version and version & 0xFFFF == 0:
         raise UnsupportedModelError(
             f"{cursor.path} is a big-endian GGUF file; only little endian is read",
-            hint=FETCH_AGAIN,
+            hint=f"gguf-convert-endian {cursor.path} little   turns it round in place",
         )
     if version not in (2, 3):
         raise UnsupportedModelError(
             f"{cursor.path} has GGUF version {version}; versions 2 and 3 are read",
-            hint=FETCH_AGAIN,
+            hint="a newer conversion of the model" if version < 2 else "pip install --upgrade medusakit",
         )
     return cursor.count("<Q", "the number of tensors"), cursor.count("<Q", "the number of keys")
 

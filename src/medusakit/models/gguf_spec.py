@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from medusakit.errors import FETCH_AGAIN, ModelError, UnsupportedModelError
+from medusakit.errors import FETCH_AGAIN, GIVE_A_MODEL, OTHER_MODEL, ModelError, UnsupportedModelError
 from medusakit.models.features import refuse_family, refuse_feature
 from medusakit.models.gguf_file import GgufFile, Value
 from medusakit.models.spec import ModelSpec, RopeSpec
@@ -132,7 +132,7 @@ def _check_kind(file: GgufFile) -> None:
     if kind != "model":
         raise UnsupportedModelError(
             f"{file.path} holds a {_short(kind)}, not a model",
-            hint=FETCH_AGAIN,
+            hint="-m with the file of the model that it belongs to",
         )
     if arch not in ARCHITECTURES:
         refuse_family(file.path, arch)
@@ -165,7 +165,7 @@ def _vocab_size(file: GgufFile) -> int:
     if embed is None:
         raise ModelError(
             f"{file.path} has no tensor 'token_embd.weight': it holds no weights of a language model",
-            hint=FETCH_AGAIN,
+            hint=GIVE_A_MODEL,
         )
     return embed.shape[0]
 
@@ -203,7 +203,7 @@ def _rope(keys: _Keys, head_dim: int) -> RopeSpec:
         return _yarn(keys, theta, dim)
     raise UnsupportedModelError(
         f"{keys.file.path}: {keys.arch}.rope.scaling.type is {_short(kind)}; supported: none, linear, yarn, longrope",
-        hint=FETCH_AGAIN,
+        hint=OTHER_MODEL,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from medusakit.errors import FETCH_AGAIN, ModelError
+from medusakit.errors import FETCH_AGAIN, GIVE_A_MODEL, ModelError
 from medusakit.models.dequant import to_f32
 from medusakit.models.fingerprint import fingerprint_files
 from medusakit.models.finite import check_finite
@@ -99,7 +99,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ModelError(
             f"cannot read {path}: {error.strerror or error}",
-            hint=FETCH_AGAIN,
+            hint=f"ls -l {path}",
         ) from error
     except ValueError as error:
         raise ModelError(f"{path} is not JSON: {error}", hint=FETCH_AGAIN) from None
@@ -121,7 +121,7 @@ def weight_files(path: Path) -> list[Path]:
         if missing := [file.name for file in files if not file.is_file()]:
             raise ModelError(
                 f"{path} lacks {len(missing)} of {len(files)} shards: {', '.join(missing)}",
-                hint=FETCH_AGAIN,
+                hint=f"hf download OWNER/NAME --local-dir {path}   fetches what is missing",
             )
         return files
     if (path / _SINGLE).is_file():
@@ -130,7 +130,7 @@ def weight_files(path: Path) -> list[Path]:
     note = f"; {pickled[0]} is a pickle, which is not read" if pickled else ""
     raise ModelError(
         f"{path} has neither {_SINGLE} nor {_INDEX}{note}",
-        hint=FETCH_AGAIN,
+        hint="save_pretrained(folder) of transformers writes safetensors" if pickled else GIVE_A_MODEL,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from medusakit.errors import OTHER_MODEL, ModelError
+from medusakit.errors import GIVE_A_MODEL, OTHER_MODEL, ModelError
 from medusakit.models.aliases import ALIASES
 from medusakit.models.hub import HubId, fetch, find_cached, hub_is_offline, parse_hub_id
 from medusakit.models.spec import WeightSource
@@ -77,7 +77,7 @@ def _from_path(name: str, path: Path) -> ResolvedModel:
     if path.is_file():
         return ResolvedModel(name, path, "gguf")  # whatever its name: the reader checks the magic
     if not path.is_dir():
-        raise ModelError(f"{path} is neither a file nor a folder, so it holds no model", hint="-m smollm2")
+        raise ModelError(f"{path} is neither a file nor a folder, so it holds no model", hint=GIVE_A_MODEL)
     if (path / "config.json").is_file():
         return ResolvedModel(name, path, "hf")
     files = sorted(path.glob("*.gguf"))
@@ -114,6 +114,11 @@ def _revision(path: Path, kind: str) -> str:
 
 
 def _not_found(name: str, hub_steps: list[str], hint: str | None = None) -> ModelError:
+    if not hub_steps and _names_a_file(name):
+        near = _neighbours(name)
+        close = difflib.get_close_matches(name, near, n=1) or near[:1]
+        hint = f"-m {close[0]}" if close else GIVE_A_MODEL
+        return ModelError(f"no model {name!r} was found: there is no file {Path(name).expanduser()}", hint=hint)
     steps = [f"alias: not one of {', '.join(ALIASES)}", f"path: {Path(name).expanduser()} does not exist", *hub_steps]
     if not hub_steps:
         steps.append("hub id: not of the form org/name[@revision][:quant]")
@@ -122,7 +127,11 @@ def _not_found(name: str, hub_steps: list[str], hint: str | None = None) -> Mode
     return ModelError(f"no model {name!r} was found:{listing}", hint=hint or f"-m {close[0] if close else 'smollm2'}")
 
 
+def _names_a_file(name: str) -> bool:
+    return name.endswith(".gguf") or name.startswith(("/", "./", "../", "~"))
+
+
 def _neighbours(name: str) -> list[str]:
     """GGUF files beside a path that does not exist: likely what was meant."""
     parent = Path(name).expanduser().parent
-    return [str(file) for file in parent.glob("*.gguf")] if _exists(parent) and parent.is_dir() else []
+    return sorted(str(file) for file in parent.glob("*.gguf")) if _exists(parent) and parent.is_dir() else []

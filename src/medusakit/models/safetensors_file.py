@@ -50,7 +50,7 @@ class SafetensorsFile:
         if format is None:
             raise UnsupportedModelError(
                 f"{self.path}: tensor {name!r} has the type {entry.dtype}; supported: {', '.join(_FORMATS)}",
-                hint=FETCH_AGAIN,
+                hint="the unquantised model, or its .gguf file",
             )
         self._pages.hand_out(entry.num_bytes)
         dtype = PLAIN[format]

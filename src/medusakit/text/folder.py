@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from medusakit.errors import FETCH_AGAIN, TokenizerError
+from medusakit.errors import FETCH_AGAIN, OTHER_MODEL, TokenizerError
 from medusakit.text.pieces import Pieces, Spelling
 from medusakit.text.vocabulary import ControlToken, Vocabulary, answer_ends
 
@@ -91,7 +91,7 @@ def _spelling(backend: Tokenizer, folder: Path) -> tuple[Spelling, bool]:
     raise TokenizerError(
         f"{folder}: the decoder in tokenizer.json is {kind}; known: byte-level BPE and SentencePiece (Metaspace, "
         "ByteFallback)",
-        hint=FETCH_AGAIN,
+        hint=OTHER_MODEL,
     )
 
 

@@ -68,7 +68,9 @@ def measure_ranks(
     lengths = [sample.num_generated for sample in samples]
     batches = epoch_batches(lengths, batch_rows, np.random.default_rng(0))
     if not batches:
-        raise DatasetError("no held-out answers to calibrate on", hint="more answers, or a larger --held-out share")
+        raise DatasetError(
+            "no held-out answers to calibrate on", hint="more answers, or a larger held_out in [heads] of the recipe"
+        )
     meter, done, parts = Meter("calibrate", sum(lengths), on_progress), 0, []
     for indices in batches:
         batch = make_batch([samples[index] for index in indices])

@@ -56,7 +56,7 @@ def calibrate_stage(place: Place, dataset: Dataset) -> Values:
         held_out = dataset.split(place.recipe.heads.held_out, seed=place.recipe.heads.seed)[1]
         if not len(held_out):
             raise DatasetError("no conversation is held out to calibrate on",
-                               hint="more seeds, or a larger held_out in [heads]")  # fmt: skip
+                               hint="more seeds, or a larger held_out in [heads] of the recipe")  # fmt: skip
         samples = [dataset[index] for index in held_out.tolist()]
         ranks = measure_ranks(trained.net, samples, trained.backdrop, on_progress=place.on_progress)
         _save_arrays(out, {"ranks": ranks.ranks, "best": ranks.best})

@@ -62,7 +62,9 @@ def make_seeds(config: SeedConfig, out: Path, *, forbidden: BenchmarkTexts | Non
     dropped: Counter[str] = Counter()
     kept = list(_filtered(candidates, config, forbidden, dropped))
     if not kept:
-        raise DatasetError("no prompt is left to distil from", hint="raise --templates, or give --files")
+        raise DatasetError(
+            "no prompt is left to distil from", hint="in [seeds] of the recipe: a larger templates, or more files"
+        )
     random.Random(f"order-{config.seed}").shuffle(kept)
     make_folder(out.parent)
     write_atomic(out, "".join(json.dumps(asdict(seed), ensure_ascii=False) + "\n" for seed in kept).encode())

@@ -46,6 +46,12 @@ def test_columns_and_verdict(invoke: Invoke, heads: FakeLLM) -> None:
     assert heads.calls[0]["params"].max_tokens == 5
 
 
+def test_no_prompt_names_this_command(invoke: Invoke, heads: FakeLLM) -> None:
+    outcome = invoke("compare")
+    assert outcome.code == 2
+    assert 'try: medusa compare "' in outcome.err
+
+
 def test_without_heads_there_is_nothing_to_compare(invoke: Invoke, llm: FakeLLM) -> None:
     outcome = invoke("compare", "one")
     assert outcome.code == 3

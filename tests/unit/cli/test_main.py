@@ -73,7 +73,8 @@ def test_debug_shows_the_traceback(invoke: Invoke, monkeypatch: pytest.MonkeyPat
         (("run", "x", "--temperature", "hot"), "--temperature: 'hot' is not a number"),
         (("run", "x", "--weights", "fp16"), "fp16"),
         (("config", "shw"), "try: medusa config --help"),
-        (("run", "x", "--config", "/no/such/file.toml"), "/no/such/file.toml"),
+        (("run", "x", "--config", "/no/such/file.toml"), "try: medusa config init --config /no/such/file.toml"),
+        (("run", "x", "--stop", ""), "--stop: a text is empty; expected one character or more\n  try: --stop TEXT"),
     ],
 )
 def test_usage_errors_say_what_would_work(invoke: Invoke, llm: FakeLLM, words: tuple[str, ...], part: str) -> None:

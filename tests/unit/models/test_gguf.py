@@ -273,3 +273,38 @@ def test_an_unsupported_tensor_type_is_named(tmp_path: Path) -> None:
     close_writer(writer)
     with pytest.raises(UnsupportedModelError, match="'x' has the GGUF type IQ2_XXS; supported: f32, f16"):
         GgufFile(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "config", "hint"),
+    [
+        (b"# a text file\n", False, "-m with a .gguf file or a Hugging Face folder"),
+        (b"# a text file\n", True, "-m {folder}"),
+        (b"GGUF" + (3).to_bytes(4, "big"), False, "gguf-convert-endian {folder}"),
+        (b"GGUF" + (1).to_bytes(4, "little"), False, "a newer conversion of the model"),
+        (b"GGUF" + (4).to_bytes(4, "little"), False, "pip install --upgrade medusakit"),
+    ],
+)
+def test_a_file_that_cannot_be_read_gets_a_hint_that_fits(
+    tmp_path: Path, content: bytes, config: bool, hint: str
+) -> None:
+    path = tmp_path / "model.txt"
+    path.write_bytes(content.ljust(64, b"\0"))
+    if config:
+        (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ModelError) as caught:
+        GgufFile(path)
+    assert str(caught.value.hint).startswith(hint.format(folder=tmp_path))
+
+
+def test_a_whole_file_that_does_not_run_is_not_to_be_fetched_again(tmp_path: Path) -> None:
+    for key, value, hint in (
+        ("general.type", "adapter", "-m with the file of the model that it belongs to"),
+        ("llama.rope.scaling.type", "su", "medusa models list   names models that run"),
+    ):
+        writer = rewrite(tmp_path / "m.gguf", "llama")
+        writer.add_string(key, value)
+        close_writer(writer)
+        with pytest.raises(UnsupportedModelError) as caught:
+            GgufSource(tmp_path / "m.gguf")
+        assert caught.value.hint == hint

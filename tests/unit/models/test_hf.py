@@ -53,7 +53,7 @@ def test_shards_equal_the_single_file(tmp_path: Path) -> None:
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     write_shards(tmp_path / "m", "llama")
     (tmp_path / "m" / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(ModelError, match="lacks 1 of 2 shards: model-00002-of-00002.safetensors"):
+    with pytest.raises(ModelError, match="lacks 1 of 2 shards: model-00002-of-00002.safetensors\\n  try: hf download"):
         HfSource(tmp_path / "m")
 
 

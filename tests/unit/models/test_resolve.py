@@ -143,6 +143,14 @@ def test_every_step_is_named_for_a_name_that_leads_nowhere() -> None:
     assert "hub id: not of the form org/name[@revision][:quant]" in text and "try: -m smollm2" in text
 
 
+def test_a_file_that_is_not_there_is_all_that_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        resolve(str(tmp_path / "x.gguf"))
+    missing = tmp_path / "x.gguf"
+    assert caught.value.message == f"no model {str(missing)!r} was found: there is no file {missing}"
+    assert "-m with a .gguf file or a Hugging Face folder" in str(caught.value.hint)
+
+
 def test_a_misspelt_file_suggests_its_neighbour(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").touch()
     with pytest.raises(ModelError) as caught:

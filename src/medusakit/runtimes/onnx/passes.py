@@ -146,7 +146,10 @@ class PassRunner:
         try:
             self._session.run_with_iobinding(bound.binding)
         except Exception as error:
-            raise RuntimeFailure(f"the forward pass of {bound.shape.nodes} nodes failed: {error}") from error
+            raise RuntimeFailure(
+                f"the forward pass of {bound.shape.nodes} nodes failed: {error}",
+                hint="a smaller --max-context or --budget if memory is short; medusa doctor   tells what there is",
+            ) from error
         return self._hidden[: len(bound.hidden_rows)], self._logits[: len(bound.logit_rows)]
 
     def _fill(self, bound: _Bound, segments: Sequence[Segment], free: Sequence[int]) -> None:

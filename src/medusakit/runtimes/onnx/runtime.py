@@ -130,7 +130,7 @@ class OnnxRuntime:
         """Run `ids` in chunks; per chunk (hidden states, of all positions or of the last, and logits of the last)."""
         slot = self._slot(row)
         if not len(ids):
-            raise RuntimeFailure("nothing to run: the prompt has no tokens")
+            raise RuntimeFailure("nothing to run: the prompt has no tokens", hint="a prompt of at least one token")
         self._check_context(self._lengths[slot] + len(ids))
         self._pending.pop(row, None)
         tokens = self._checked(np.asarray(ids, dtype=np.int64))
@@ -152,7 +152,8 @@ class OnnxRuntime:
         listed = ids.tolist()  # Python's min and max: a NumPy call costs more than a tree's worth of them
         if not (min(listed) >= 0 and max(listed) < self._spec.vocab_size):
             raise RuntimeFailure(
-                f"token ids run from 0 to {self._spec.vocab_size - 1}; got {min(listed)} to {max(listed)}"
+                f"token ids run from 0 to {self._spec.vocab_size - 1}; got {min(listed)} to {max(listed)}",
+                hint="the ids that llm.encode(text) gives",
             )
         return ids
 

@@ -39,5 +39,5 @@ def make_session(model: str | Path | bytes, *, threads: int | None = None) -> An
     except Exception as error:
         raise RuntimeFailure(
             f"ONNX Runtime cannot load the graph: {error}",
-            hint="remove the folder graphs in MEDUSA_HOME: it is built again",
+            hint="medusa models clean --all   and the same again: graphs are built anew",
         ) from error

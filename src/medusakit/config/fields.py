@@ -1,0 +1,67 @@
+"""Every setting with its default and what it says about itself. The one place where settings are listed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a field says about itself. low, high: inclusive bounds. artifact: a heads folder may recommend a value."""
+
+    help: str
+    section: str
+    flags: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    artifact: bool = False
+
+
+def _setting(default: Any, section: str, help: str, *flags: str, **bounds: Any) -> Any:
+    """A dataclass field that carries its `Setting`."""
+    return field(default=default, metadata={"setting": Setting(help, section, flags, **bounds)})
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Every setting with its default. See `KEYS` for the names derived from them."""
+
+    model: str = _setting("smollm2", "model", "alias, file, folder or hub id of the model", "-m")
+    heads: str = _setting("auto", "model", "artifact folder, `auto` (find one that fits) or `none`")
+    drafter: str | None = _setting(
+        None, "model", "medusa, hydra, cnn_lstm or ssm, of the heads that fit; suffix or recycling, which need no heads"
+    )
+    weights: str = _setting(
+        "auto", "model", "format the weights run in; auto follows the file", choices=("auto", "f32", "int8", "int4")
+    )
+    threads: int | None = _setting(None, "model", "threads of the runtime; all cores if unset", low=1, high=1024)
+    max_context: int | None = _setting(None, "model", "positions a row may hold; the model's limit if unset", low=8)
+    offline: bool = _setting(False, "model", "never ask the network")
+
+    system: str | None = _setting(None, "answer", "system message", "-s")
+    max_tokens: int = _setting(512, "answer", "most tokens of an answer", "-n", low=1)
+    stop: tuple[str, ...] = _setting((), "answer", "end before this text; may be given several times")
+    seed: int | None = _setting(None, "answer", "seed of sampling; a fresh one if unset", low=0)
+    temperature: float = _setting(0.0, "answer", "0 is greedy", "--temp", low=0.0, high=100.0)
+    top_p: float = _setting(1.0, "answer", "keep the smallest set of tokens with this probability", low=0.0, high=1.0)
+    top_k: int = _setting(0, "answer", "keep this many tokens; 0 keeps all", low=0)
+    min_p: float = _setting(0.0, "answer", "drop tokens under this share of the best one's", low=0.0, high=1.0)
+    repetition_penalty: float = _setting(1.0, "answer", "divide the scores of tokens seen before", low=0.01, high=100.0)
+    presence_penalty: float = _setting(0.0, "answer", "lower the scores of tokens seen before", low=-2.0, high=2.0)
+    frequency_penalty: float = _setting(0.0, "answer", "the same, times how often", low=-2.0, high=2.0)
+
+    speculation: bool = _setting(True, "speculation", "draft tokens ahead; off is plain decoding")
+    accept: str = _setting(
+        "exact", "speculation", "exact keeps the model's own output; typical is lossy", choices=("exact", "typical")
+    )
+    budget: int | None = _setting(
+        None, "speculation", "nodes of a step, root included; measured if unset", low=1, high=256, artifact=True
+    )
+    tree: str = _setting("auto", "speculation", "auto (calibrated), or a dense tree DxB, e.g. 2x3", artifact=True)
+
+    highlight: str = _setting(
+        "auto", "terminal", "which tokens to mark in the answer", choices=("auto", "accepted", "step", "none")
+    )
+    stream: bool = _setting(True, "terminal", "show the answer while it is made")
