@@ -58,7 +58,7 @@ class SamplingParams:
         if self.seed is not None:
             _whole("seed", self.seed, 0, MAX_SEED)
         if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
-            raise UsageError(f"stop is {self.stop!r}; expected a tuple of texts, none empty", hint='stop=("\\n\\n",)')
+            raise UsageError(f"stop is {self.stop!r}; expected a tuple of non-empty strings", hint='stop=("\\n\\n",)')
         if self.acceptance not in ACCEPTANCE:
             raise UsageError(
                 f"acceptance is {self.acceptance!r}; expected one of {', '.join(ACCEPTANCE)}", hint='acceptance="exact"'
