@@ -28,7 +28,7 @@ def bench() -> None:
 
 
 @bench.command()
-@settings(*MODEL, *SAMPLING, *SPECULATION)
+@settings(*MODEL, *SAMPLING, *SPECULATION, max_tokens=MAX_TOKENS)
 @click.option(
     "--suite", default="mt-bench", metavar="NAME", help="mt-bench, spec-bench, adversarial, or a JSONL file. [mt-bench]"
 )

@@ -25,11 +25,11 @@ PLAIN, MEDUSA = "plain", "medusa"
 
 @click.command(cls=Command)
 @click.argument("prompts", nargs=-1)
-@settings(*MODEL, *SAMPLING, *SPECULATION, "highlight")
+@settings(*MODEL, *SAMPLING, *SPECULATION, "highlight", max_tokens=MAX_TOKENS)
 @click.option("--repeat", metavar="N", type=click.IntRange(1, 100), default=1, help="Rounds over the prompts. [1]")
 @json_option
 def compare(prompts: tuple[str, ...], repeat: int, json_file: str | None) -> None:
-    """Answer PROMPTS plainly and with heads, turn by turn, and compare tokens and speed.
+    """Answer PROMPTS plainly and with drafts, one after the other, and compare tokens and speed.
 
     Both run in one process through the same kernels; which goes first alternates.
     """

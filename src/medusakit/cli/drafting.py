@@ -24,7 +24,7 @@ def workload(command: Decorated) -> Decorated:
 
 @click.command(cls=Command)
 @click.argument("folders", nargs=-1)
-@settings(*MODEL, *SAMPLING, "budget")
+@settings(*MODEL, *SAMPLING, "budget", max_tokens=MAX_TOKENS)
 @workload
 @click.option("--only", multiple=True, metavar="NAME", help="Only this drafter, and the folders; may be repeated.")
 @click.option("--degrade", default="", metavar="LIST", help="Noise on the heads in use as well, e.g. 0.1,0.3,1.")
@@ -64,7 +64,7 @@ def _list(flag: str, default: str, what: str) -> Callable[[Decorated], Decorated
 
 
 @click.command(cls=Command)
-@settings(*MODEL, *SAMPLING)
+@settings(*MODEL, *SAMPLING, max_tokens=MAX_TOKENS)
 @workload
 @_list("--depths", "2,3,4", "Depths D of the dense trees.")
 @_list("--branchings", "2,3,4", "Children B under every node of them.")

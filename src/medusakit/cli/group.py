@@ -81,6 +81,11 @@ class Group(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The first sentence of each command's help, whole: click would cut it at the end of the line."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(200)) for name in self.commands])
+
 
 class LazyGroup(Group):
     """lazy: command name -> (module:attribute, one line of help). The module is imported when the command is used."""

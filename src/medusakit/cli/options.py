@@ -30,12 +30,15 @@ SPECULATION = ("accept", "budget", "tree")
 _METAVARS = {"int": "N", "float": "X", "str": "TEXT", "list": "TEXT"}
 
 
-def settings(*names: str) -> Callable[[Decorated], Decorated]:
-    """Options for these settings. Their values reach the command through `App.config`, not as arguments."""
+def settings(*names: str, **own_defaults: object) -> Callable[[Decorated], Decorated]:
+    """Options for these settings. Their values reach the command through `App.config`, not as arguments.
+
+    own_defaults  what the command takes where nothing is set; here only for its help
+    """
 
     def add(command: Decorated) -> Decorated:
         for name in reversed(names):
-            command = _option(KEYS[name])(command)
+            command = _option(KEYS[name], own_defaults.get(name, KEYS[name].default))(command)
         return command
 
     return add
@@ -60,8 +63,8 @@ def plots_option(command: Decorated) -> Decorated:
     return click.option("--plots", type=path, metavar="FOLDER", help="Draw the result as SVG files there.")(command)
 
 
-def _option(key: Key) -> Callable[[Decorated], Decorated]:
-    shared: dict[str, Any] = {"expose_value": False, "callback": _keep, "default": None, "help": _help(key)}
+def _option(key: Key, default: object) -> Callable[[Decorated], Decorated]:
+    shared: dict[str, Any] = {"expose_value": False, "callback": _keep, "default": None, "help": _help(key, default)}
     flag = key.flag
     if key.kind == "bool":
         return click.option(f"{flag}/--no-{flag.removeprefix('--')}", key.name, **shared)
@@ -80,9 +83,8 @@ def _metavar(key: Key) -> str | None:
     return None if key.setting.choices else _METAVARS[key.kind]
 
 
-def _help(key: Key) -> str:
+def _help(key: Key, default: object) -> str:
     text = key.setting.help[0].upper() + key.setting.help[1:]
-    default = key.default
     if default is None or default == () or key.kind == "bool":
         return f"{text}."
     return f"{text}. [{default}]"

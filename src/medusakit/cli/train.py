@@ -48,6 +48,9 @@ class Where:
 def train() -> None:
     """Make heads for a model: seeds, distill, capture, heads, calibrate, tree.
 
+    \b
+    medusa train all -m smollm2 --out ./heads
+
     Ctrl-C saves; the same command goes on from there.
     """
 
@@ -126,6 +129,19 @@ def open_pipeline(app: App, recipe: Recipe, where: Where, on_progress: Any) -> P
     return Pipeline(recipe, model, work, where.out, on_progress)
 
 
+def _require_torch() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise MissingExtraError("training needs torch, which is not installed", hint="pip install 'medusakit[train]'")
+
+
+for _name in ALL[:-2]:
+    _add(_name, (_name,))
+_add("tree", ("tree", "artifact"))
+_add("all", ALL)
+
+
 @train.command("answers")
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE.jsonl.gz")
 @click.option("--work", type=click.Path(path_type=Path), required=True, help="Folder of a finished distill stage.")
@@ -145,16 +161,3 @@ def answers(file: Path, work: Path) -> None:
     tokenizer = load_tokenizer(resolve(app.config.model, offline=app.config.offline))
     num = write_answers(Dataset([work / "distill"]), work / "seeds.jsonl", tokenizer, file)
     app.ui.line(f"{num:,} conversations written to {file}")
-
-
-def _require_torch() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("torch") is None:
-        raise MissingExtraError("training needs torch, which is not installed", hint="pip install 'medusakit[train]'")
-
-
-for _name in ALL[:-2]:
-    _add(_name, (_name,))
-_add("tree", ("tree", "artifact"))
-_add("all", ALL)

@@ -29,15 +29,17 @@ class Config:
     """Every setting with its default. See `KEYS` for the names derived from them."""
 
     model: str = _setting("smollm2", "model", "alias, file, folder or hub id of the model", "-m")
-    heads: str = _setting("auto", "model", "artifact folder, `auto` (find one that fits) or `none`")
+    heads: str = _setting("auto", "model", "folder of heads, `auto` (find some that fit) or `none`")
     drafter: str | None = _setting(
-        None, "model", "medusa, hydra, cnn_lstm or ssm, of the heads that fit; suffix or recycling, which need no heads"
+        None, "model", "of several heads that fit: medusa, hydra, cnn_lstm or ssm; without heads: suffix or recycling"
     )
     weights: str = _setting(
         "auto", "model", "format the weights run in; auto follows the file", choices=("auto", "f32", "int8", "int4")
     )
     threads: int | None = _setting(None, "model", "threads of the runtime; all cores if unset", low=1, high=1024)
-    max_context: int | None = _setting(None, "model", "positions a row may hold; the model's limit if unset", low=8)
+    max_context: int | None = _setting(
+        None, "model", "tokens of prompt and answer together; the model's limit if unset", low=8
+    )
     offline: bool = _setting(False, "model", "never ask the network")
 
     system: str | None = _setting(None, "answer", "system message", "-s")
@@ -54,12 +56,14 @@ class Config:
 
     speculation: bool = _setting(True, "speculation", "draft tokens ahead; off is plain decoding")
     accept: str = _setting(
-        "exact", "speculation", "exact keeps the model's own output; typical is lossy", choices=("exact", "typical")
+        "exact", "speculation", "`exact` keeps the model's own output; `typical` is lossy", choices=("exact", "typical")
     )
     budget: int | None = _setting(
-        None, "speculation", "nodes of a step, root included; measured if unset", low=1, high=256, artifact=True
+        None, "speculation", "nodes of a tree, root included; what pays here if unset", low=1, high=256, artifact=True
     )
-    tree: str = _setting("auto", "speculation", "auto (calibrated), or a dense tree DxB, e.g. 2x3", artifact=True)
+    tree: str = _setting(
+        "auto", "speculation", "`auto` (calibrated), or DxB, e.g. 2x3: two levels, three children each", artifact=True
+    )
 
     highlight: str = _setting(
         "auto", "terminal", "which tokens to mark in the answer", choices=("auto", "accepted", "step", "none")

@@ -116,6 +116,17 @@ def test_every_command_has_help(invoke: Invoke) -> None:
         assert outcome.out.startswith(f"Usage: medusa {name}")
 
 
+def test_lists_of_commands_are_not_cut(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    for name in COMMANDS:
+        assert "..." not in invoke(name, "--help").out.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize(("words", "default"), [(["run"], 512), (["compare"], 128), (["bench", "offline"], 256)])
+def test_help_names_the_default_that_the_command_takes(invoke: Invoke, words: list[str], default: int) -> None:
+    assert f"Most tokens of an answer. [{default}]" in invoke(*words, "--help").out
+
+
 def test_version(invoke: Invoke) -> None:
     assert invoke("--version").out.startswith("medusa, version ")
 
