@@ -33,7 +33,7 @@ class ContextCell:
     def start(self, g: DraftGraph, hidden: str, root: str) -> State:
         before = [g.input(f"before_{part}", np.float32, ["R", "M", self._size]) for part in ("hidden", "embedded")]
         reads = g.node("Concat", [g.rms(before[0], self._size, "normed_before"), before[1]], "reads_before", axis=-1)
-        self._qkv(g, reads, "_before")
+        self._read(g, reads, "_before")
         for part, turned in (("keys", [0, 2, 3, 1]), ("values", [0, 2, 1, 3])):
             past = g.input(f"past_{part}", np.float32, ["R", "C", self._width])
             new = g.node(
@@ -49,12 +49,11 @@ class ContextCell:
     def step(self, g: DraftGraph, state: State, embedded: str, level: int) -> tuple[State, str]:
         at, (predicted, keys, values) = f"_{level}", state
         reads = g.node("Concat", [g.rms(predicted, self._size, f"normed{at}"), embedded], f"reads{at}", axis=-1)
-        self._qkv(g, reads, at)
+        self._read(g, reads, at)
         keys, values = (self._path(g, old, f"{part}{at}", level) for old, part in ((keys, "keys"), (values, "values")))
         found = self._attend(g, keys, values, level)
-        of_reads = g.linear(reads, "w_in", self._tensors["w_in"], f"of_reads{at}")
         of_found = g.linear(found, "w_found", self._tensors["w_found"], f"of_found{at}")
-        mixed = g.node("Add", [of_reads, of_found], f"mixed{at}")
+        mixed = g.node("Add", [f"of_reads{at}", of_found], f"mixed{at}")
         mixed = g.node("Add", [mixed, g.constant(f"depth{at}", self._tensors["depth"][level])], f"shifted{at}")
         g.nodes("Split", [mixed], [f"gate{at}", f"up{at}"], axis=-1, num_outputs=2)
         inner = g.node("Mul", [g.silu(f"gate{at}", f"silu{at}"), f"up{at}"], f"inner{at}")
@@ -62,10 +61,12 @@ class ContextCell:
         predicted = g.node("Add", [predicted, delta], f"predicted{at}")
         return (predicted, self._padded(g, keys, level), self._padded(g, values, level)), predicted
 
-    def _qkv(self, g: DraftGraph, reads: str, at: str) -> None:
-        """Makes query, keys and values [R, N, w] of these nodes."""
-        packed = g.linear(reads, "w_qkv", self._tensors["w_qkv"], f"qkv{at}")
-        g.nodes("Split", [packed], [f"{part}{at}" for part in ("query", "keys", "values")], axis=-1, num_outputs=3)
+    def _read(self, g: DraftGraph, reads: str, at: str) -> None:
+        """Makes query, keys and values [R, N, w] and of_reads [R, N, 2 * inner] of these nodes, in one product."""
+        w_qkv, w_in = self._tensors["w_qkv"], self._tensors["w_in"]
+        packed = g.linear(reads, "w_reads", np.concatenate([w_qkv, w_in]), f"packed{at}")
+        sizes = g.ints(self._width, self._width, self._width, len(w_in))
+        g.nodes("Split", [packed, sizes], [f"{part}{at}" for part in ("query", "keys", "values", "of_reads")], axis=-1)
 
     def _path(self, g: DraftGraph, old: str, own: str, level: int) -> str:
         """[R, N, (level + 1) * w]: those of the ancestors, and the nodes' own."""
