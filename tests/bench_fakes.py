@@ -12,7 +12,7 @@ from medusakit.artifact.io import save_artifact
 from medusakit.artifact.schema import Backbone, CalibratedTree, Provenance, TreeNode
 from medusakit.drafters.base import Drafter, DraftState
 from medusakit.drafters.registry import load_drafter
-from medusakit.engine.controller import Controller, PlainController, StaticController, make_plan
+from medusakit.engine.controller import Controller, FixedController, PlainController, make_plan
 from medusakit.engine.engine import Engine
 from medusakit.engine.loading import Loaded
 from medusakit.llm import LLM
@@ -59,7 +59,7 @@ def make_llm(
     """The Python face over given parts; without a drafter it decodes plainly."""
     controller: Controller = PlainController()
     if drafter is not None:
-        controller = StaticController([make_plan(drafter, StaticPolicy(topology), topology.num_nodes)])
+        controller = FixedController(make_plan(drafter, StaticPolicy(topology), topology.num_nodes))
     return LLM(
         Loaded(
             resolved=ResolvedModel("toy", Path("toy.gguf"), "gguf"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from medusakit.drafters.base import DraftState, Shape
-from medusakit.engine.controller import PlainController, StaticController, make_plan
+from medusakit.engine.controller import FixedController, PlainController, make_plan
 from medusakit.engine.engine import Engine
 from medusakit.engine.events import GenerationResult
 from medusakit.runtimes.reference import random_reference
@@ -116,7 +116,7 @@ def tree_engine(
 ) -> Engine:
     runtime = random_reference(seed, VOCAB, context_length=max_context, max_rows=max_rows)
     plan = make_plan(drafter, StaticPolicy(topology), topology.num_nodes)
-    return Engine(runtime, LetterTokenizer(frozenset(eos)), StaticController([plan]))
+    return Engine(runtime, LetterTokenizer(frozenset(eos)), FixedController(plan))
 
 
 def answer(engine: Engine, ids: Sequence[int], params: SamplingParams) -> GenerationResult:

@@ -124,6 +124,9 @@ class ScriptedRuntime:
         assert list(nodes) == tree.topology.path(nodes[-1]), f"{nodes} is not a path from the root"
         self._kv[row] += [int(tree.tokens[node]) for node in nodes]
 
+    def fill(self, row: int, length: int) -> None:
+        self._kv[row].extend([0] * length)
+
     def truncate(self, row: int, length: int) -> None:
         assert 0 <= length <= len(self._kv[row])
         del self._kv[row][length:]

@@ -17,6 +17,7 @@ from medusakit.engine.events import GenerationResult, TokenEvent
 from medusakit.engine.loading import Loaded, load_parts
 from medusakit.engine.prompt import check_messages, short, token_ids
 from medusakit.engine.session import Session
+from medusakit.engine.speculation import MAX_LEAVES
 from medusakit.errors import UsageError
 from medusakit.runtimes.base import Runtime
 from medusakit.settings import SamplingParams
@@ -81,6 +82,9 @@ class LLM:
         drafter: str | None = None,
         tree: str = "auto",
         budget: int | None = None,
+        dynamic_tree: bool = True,
+        max_leaves: int = MAX_LEAVES,
+        breaker_rho: float | None = None,
         threads: int | None = None,
         max_context: int | None = None,
         max_rows: int = 1,
@@ -91,10 +95,13 @@ class LLM:
         model    alias, path, .gguf, Hugging Face folder or hub id
         heads    "auto" (packaged, or beside the model), "none", or an artifact folder
         weights  "auto" (follows the file), f32, int8, int4
-        drafter  which family, where several heads fit (default: the one that measured best); or "suffix" or
-                 "recycling", which need no heads. Where none fit and heads is "auto", suffix drafts
-        tree     "auto" (calibrated), or a dense tree as DxB, e.g. "2x3"
-        budget   rows of a verify pass, root included; None takes it from measured T(n) and the calibrated tree
+        drafter  "hybrid" (default): the heads and matches of the text (without heads, matches and recycled successors),
+                 merged into one tree; a family of heads alone ("hydra", "medusa"); "suffix" or "recycling" alone
+        tree     "auto", or a dense tree as DxB, e.g. "2x3", the same at every step
+        budget   rows of a verify pass at most, root included, and no guard; None takes what pays by measured T(n)
+        dynamic_tree  grow trees anew at every step from the drafters' probabilities; False: the heads' calibrated tree
+        max_leaves    leaves of a tree that is grown
+        breaker_rho   decode plainly after three rounds of 64 steps with rho_eff under this; None: by measured speed
         offline  never ask the network for a hub id
         Raises ModelError, ArtifactError, RuntimeFailure; each says what would work.
         """
@@ -106,6 +113,9 @@ class LLM:
                 drafter=drafter,
                 tree=tree,
                 budget=budget,
+                dynamic_tree=dynamic_tree,
+                max_leaves=max_leaves,
+                breaker_rho=breaker_rho,
                 threads=threads,
                 max_context=max_context,
                 max_rows=max_rows,
@@ -161,6 +171,10 @@ class LLM:
         if system is not None and not isinstance(system, str):
             raise UsageError(f"the system message is {short(system)}, expected a text", hint='llm.chat("Be brief.")')
         return Chat(self, system, params)
+
+    def reset_verification_params(self) -> None:
+        """Drop what drafting has learnt from the answers so far: calibrations, pauses, the circuit breaker's state."""
+        self.engine.controller.reset()
 
     def close(self) -> None:
         self.parts.runtime.close()

@@ -18,7 +18,7 @@ from bench_fakes import make_llm
 from engine_fakes import LetterTokenizer, Prophet, answer
 from medusakit.bench.equality import Difference, judge_difference
 from medusakit.bench.workloads import load_suite
-from medusakit.engine.controller import PlainController, StaticController, make_plan
+from medusakit.engine.controller import FixedController, PlainController, make_plan
 from medusakit.engine.engine import Engine
 from medusakit.llm import LLM
 from medusakit.models.resolve import open_weights, resolve
@@ -49,8 +49,9 @@ class RaggedPolicy(StaticPolicy):
         super().__init__(topology)
         self._random = np.random.default_rng(seed)
 
-    def select(self, draft: Draft, budget: int) -> Tree:
-        return super().select(draft, min(budget, int(self._random.integers(1, self.shape.num_nodes + 1))))
+    def select(self, drafts: Sequence[Draft], rooms: Sequence[int], context: int) -> list[Tree]:
+        sizes = self._random.integers(1, self.shape.num_nodes + 1, len(rooms)).tolist()
+        return super().select(drafts, [min(pair) for pair in zip(rooms, sizes, strict=True)], context)
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
@@ -86,7 +87,7 @@ def test_trees_say_what_plain_decoding_says(folder: Path, weights: str) -> None:
     plain = Engine(runtime, LetterTokenizer(), PlainController())
     drafter = prophet(0.6)
     trees = Engine(
-        runtime, LetterTokenizer(), StaticController([make_plan(drafter, RaggedPolicy(TREE, 0), TREE.num_nodes)])
+        runtime, LetterTokenizer(), FixedController(make_plan(drafter, RaggedPolicy(TREE, 0), TREE.num_nodes))
     )
     steps = tokens = 0
     for name, params in REQUESTS.items():
@@ -108,7 +109,7 @@ def test_rows_that_join_and_leave_with_ragged_trees(folder: Path, weights: str) 
     alone = [answer(Engine(runtime, LetterTokenizer(), PlainController()), *job) for job in jobs]
     drafter = prophet(0.6)
     plan = make_plan(drafter, RaggedPolicy(TREE, 1), TREE.num_nodes)
-    engine = Engine(runtime, LetterTokenizer(), StaticController([plan]))
+    engine = Engine(runtime, LetterTokenizer(), FixedController(plan))
     waiting, sessions, results = list(range(len(jobs))), {}, {}
     widest = 0
     while waiting or sessions:

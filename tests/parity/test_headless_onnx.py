@@ -12,7 +12,7 @@ from engine_fakes import LetterTokenizer, answer
 from medusakit.bench.equality import judge_difference
 from medusakit.bench.workloads import load_suite
 from medusakit.drafters.registry import HEADLESS, headless_drafter
-from medusakit.engine.controller import PlainController, StaticController, make_plan
+from medusakit.engine.controller import FixedController, PlainController, make_plan
 from medusakit.engine.engine import Engine
 from medusakit.llm import LLM
 from medusakit.models.resolve import open_weights, resolve
@@ -38,8 +38,8 @@ def test_rows_together_say_what_each_says_alone(tmp_path: Path, name: str, reque
     plain = Engine(runtime, LetterTokenizer(), PlainController())
     alone = [answer(plain, prompt, params) for prompt in prompts]
     drafter, beam = headless_drafter(name, vocab_size=VOCAB)
-    plan = make_plan(drafter, DynamicPolicy(beam.widths, branching=beam.branching), 12)
-    engine = Engine(runtime, LetterTokenizer(), StaticController([plan]))
+    plan = make_plan(drafter, DynamicPolicy(beam), 12)
+    engine = Engine(runtime, LetterTokenizer(), FixedController(plan))
     for _ in range(2):  # what the first round taught drafts the second
         sessions = [engine.start(prompt, params) for prompt in prompts]
         while any(session.running for session in sessions):

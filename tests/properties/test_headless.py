@@ -14,7 +14,7 @@ from medusakit.drafters.base import DraftState
 from medusakit.drafters.registry import HEADLESS, headless_drafter
 from medusakit.drafters.suffix.automaton import SuffixAutomaton
 from medusakit.drafters.suffix.drafter import Match, SuffixDrafter, continuations
-from medusakit.engine.controller import StaticController, make_plan
+from medusakit.engine.controller import FixedController, make_plan
 from medusakit.engine.engine import Engine
 from medusakit.runtimes.reference import random_reference
 from medusakit.settings import SamplingParams
@@ -91,14 +91,14 @@ def policy_of(name: str, drafter_beam: Beam) -> TreePolicy:
     if name == "static":
         return StaticPolicy(Topology.from_rank_paths([(0,), (1,), (0, 0), (0, 1), (0, 0, 0), (1, 0)]))
     cost = STAIRS if name == "costed" else None
-    return DynamicPolicy(drafter_beam.widths, branching=drafter_beam.branching, max_leaves=4, cost=cost)
+    return DynamicPolicy(drafter_beam, max_leaves=4, cost=cost)
 
 
 def headless_engine(name: str, policy: str, seed: int, *, eos: Sequence[int] = (), max_rows: int = 4) -> Engine:
     drafter, beam = headless_drafter(name, vocab_size=VOCAB)
     runtime = random_reference(seed, VOCAB, context_length=64, max_rows=max_rows)
     plan = make_plan(drafter, policy_of(policy, beam), 10)
-    return Engine(runtime, LetterTokenizer(frozenset(eos)), StaticController([plan]))
+    return Engine(runtime, LetterTokenizer(frozenset(eos)), FixedController(plan))
 
 
 @pytest.mark.parametrize("policy", ["static", "dynamic", "costed"])

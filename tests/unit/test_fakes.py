@@ -24,7 +24,7 @@ def decode(runtime, drafter, num_steps, prompt=(1, 2, 3)):
     depths = []
     for _ in range(num_steps):
         state = DraftState(row, ids[-1], np.zeros(1, dtype=np.float32), ids)
-        tree = policy.select(drafter.propose([state], policy.shape)[0], SHAPE.num_nodes)
+        (tree,) = policy.select(drafter.propose([state], policy.shape), [SHAPE.num_nodes], len(ids))
         path = walk(tree, runtime.forward([(row, tree)])[0], rule, ids)
         runtime.commit(row, path.nodes)
         ids.extend(path.token_ids)

@@ -55,6 +55,12 @@ class Artifact:
         _require_finite(file, tensors)
         return tensors
 
+    @property
+    def exponents(self) -> tuple[float, ...]:
+        """Per depth, p ** exponent is the acceptance that was measured where the drafter said p; () if unknown."""
+        stored = self.manifest.provenance.metrics.get("exponents", ())
+        return tuple(float(value) for value in stored if isinstance(value, int | float))
+
     def topology(self, num_nodes: int) -> Topology:
         """The calibrated tree's first `num_nodes` rows, root included (fewer if the tree is smaller)."""
         return Topology.from_rank_paths(node.path for node in self.tree.nodes[: max(num_nodes - 1, 0)])

@@ -10,12 +10,13 @@ from medusakit.artifact.find import fitting_heads
 from medusakit.artifact.fits import DRAFT_IDS
 from medusakit.artifact.io import TENSORS, Artifact, check_fits, load_artifact
 from medusakit.drafters.base import Drafter
-from medusakit.drafters.registry import FAMILIES, HEADLESS, load_drafter
-from medusakit.engine.controller import Controller, StaticController, make_plan
-from medusakit.engine.loading import Loaded, chosen_topology, expected_budget, without_heads
-from medusakit.engine.measure import remembered_steps
+from medusakit.drafters.hybrid.drafter import NAME as HYBRID
+from medusakit.drafters.registry import FAMILIES, HEADLESS
+from medusakit.engine.controller import Controller, FixedController, make_plan
+from medusakit.engine.loading import Loaded
+from medusakit.engine.measure import remembered_cost
+from medusakit.engine.speculation import Speculation, Wishes, speculation
 from medusakit.runtimes.onnx.session import default_threads
-from medusakit.tree.cost import StepCost
 from medusakit.tree.policy import StaticPolicy
 from medusakit.tree.topology import Topology
 
@@ -39,7 +40,7 @@ class Candidate:
 def all_candidates(
     parts: Loaded, folders: Sequence[str] = (), *, budget: int | None = None, threads: int | None = None
 ) -> Iterator[Candidate]:
-    """The best fitting heads of every family, the given folders, and every drafter that needs no heads.
+    """The best fitting heads of every family, the given folders, every drafter that needs no heads, and all together.
 
     budget  nodes of a step at most, the same for all; None: each takes what is expected to pay
     Raises ArtifactError for a folder that cannot be read or was made for another model.
@@ -53,6 +54,9 @@ def all_candidates(
         yield trained(parts, artifact, name=given, budget=budget, threads=threads)
     for name in HEADLESS:
         yield headless(parts, name, budget=budget)
+    together = _speculation(parts, Wishes(HYBRID, budget=budget), parts.artifact, threads)
+    assert together.drafter is not None
+    yield Candidate(HYBRID, HYBRID, together.drafter, together.controller)
 
 
 def first_of_families(found: Iterator[tuple[Path, str]]) -> Iterator[tuple[Path, str]]:
@@ -71,43 +75,43 @@ def trained(
     budget: int | None = None,
     threads: int | None = None,
 ) -> Candidate:
-    """Heads with their calibrated tree, cut to `budget` or to what is expected to pay, as decoding does it."""
-    drafter = load_drafter(artifact, parts.source, threads=threads)
-    topology = chosen_topology(artifact, "auto")
-    if budget is None:
-        budget = 1 if parts.withheld else _paying_budget(with_cost(parts, threads), artifact, topology, drafter)
+    """Heads alone, as decoding would use them."""
+    wishes = Wishes(artifact.manifest.drafter.family, budget=budget)
+    found = _speculation(with_cost(parts, threads), wishes, artifact, threads)
     tensors = artifact.tensors()
+    assert found.drafter is not None
     return Candidate(
         name,
         artifact.manifest.drafter.family,
-        drafter,
-        static(drafter, topology.prefix(min(budget, topology.num_nodes))),
+        found.drafter,
+        found.controller,
         sum(tensor.size for key, tensor in tensors.items() if key != DRAFT_IDS),
         (artifact.path / TENSORS).stat().st_size,
     )
 
 
 def headless(parts: Loaded, name: str, *, budget: int | None = None) -> Candidate:
-    """A drafter that needs no heads, with trees grown anew at every step."""
-    loaded = without_heads(replace(parts, artifact=None), name, "auto", budget)
-    assert loaded.drafter is not None
-    return Candidate(name, name, loaded.drafter, loaded.controller)
+    """A drafter that needs no heads."""
+    found = _speculation(parts, Wishes(name, budget=budget), None, None)
+    assert found.drafter is not None
+    return Candidate(name, name, found.drafter, found.controller)
 
 
-def static(drafter: Drafter, topology: Topology) -> StaticController:
+def static(drafter: Drafter, topology: Topology) -> FixedController:
     """The same tree at every step, whatever it costs."""
-    return StaticController([make_plan(drafter, StaticPolicy(topology), topology.num_nodes)])
+    return FixedController(make_plan(drafter, StaticPolicy(topology), topology.num_nodes))
 
 
 def with_cost(parts: Loaded, threads: int | None) -> Loaded:
     """With measured T(n), which plain decoding is loaded without."""
     if parts.cost is not None:
         return parts
-    steps = remembered_steps(parts.runtime, parts.source.fingerprint, threads or default_threads())
-    return replace(parts, cost=StepCost.single(steps))
+    cost = remembered_cost(parts.runtime, parts.source.fingerprint, threads or default_threads())
+    return replace(parts, cost=cost)
 
 
-def _paying_budget(parts: Loaded, artifact: Artifact, topology: Topology, drafter: Drafter) -> int:
+def _speculation(parts: Loaded, wishes: Wishes, artifact: Artifact | None, threads: int | None) -> Speculation:
     assert parts.cost is not None
-    expected = expected_budget(artifact, topology, drafter, parts.runtime, parts.cost)
-    return topology.num_nodes if expected is None else expected.num_nodes
+    return speculation(
+        wishes, artifact, parts.source, parts.runtime, parts.cost, threads=threads, withheld=parts.withheld
+    )

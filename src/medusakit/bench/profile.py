@@ -16,8 +16,8 @@ import numpy as np
 from medusakit.bench.circumstances import machine, versions
 from medusakit.bench.prometheus import Histogram, Metrics
 from medusakit.bench.requests import Request
-from medusakit.engine.loading import MAX_BUDGET, OTHER_S
 from medusakit.engine.measure import draft_seconds
+from medusakit.engine.speculation import MAX_BUDGET, OTHER_S
 from medusakit.llm import LLM
 from medusakit.tree.cost import Budget, StepCost, best_budget
 

@@ -26,7 +26,7 @@ SAMPLING = (
     "stop",
     "system",
 )
-SPECULATION = ("accept", "budget", "tree")
+SPECULATION = ("accept", "budget", "tree", "dynamic_tree", "max_leaves", "breaker_rho")
 _METAVARS = {"int": "N", "float": "X", "str": "TEXT", "list": "TEXT"}
 
 
@@ -67,7 +67,8 @@ def _option(key: Key, default: object) -> Callable[[Decorated], Decorated]:
     shared: dict[str, Any] = {"expose_value": False, "callback": _keep, "default": None, "help": _help(key, default)}
     flag = key.flag
     if key.kind == "bool":
-        return click.option(f"{flag}/--no-{flag.removeprefix('--')}", key.name, **shared)
+        names = [f"{flag}/--no-{flag.removeprefix('--')}", *(f" /{off}" for off in key.setting.flags)]
+        return click.option(*names, key.name, **shared)
     kind = click.Choice(key.setting.choices) if key.setting.choices else click.STRING
     names = sorted((flag, *key.setting.flags), key=len)
     return click.option(*names, key.name, type=kind, metavar=_metavar(key), multiple=key.kind == "list", **shared)

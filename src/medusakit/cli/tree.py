@@ -136,14 +136,14 @@ def acceptance_of(artifact: Artifact, topology: Topology) -> list[float] | None:
 
 def _costs(llm: LLM, artifact: Artifact, again: bool) -> tuple[Any, float, Any]:
     """Draft seconds of every budget, other seconds, cost of a pass."""
-    from medusakit.engine.loading import OTHER_S
-    from medusakit.engine.measure import draft_seconds, measure_steps
+    from medusakit.engine.measure import draft_seconds, measure_cost
+    from medusakit.engine.speculation import OTHER_S
     from medusakit.tree.cost import StepCost
 
     drafter, cost = llm.parts.drafter, llm.parts.cost
     assert drafter is not None and cost is not None
     if again:
-        cost = StepCost.single(measure_steps(llm.runtime).seconds)
+        cost = StepCost(measure_cost(llm.runtime)[0])
     whole = artifact.topology(len(artifact.tree.nodes) + 1)
     return draft_seconds(drafter, whole, llm.runtime.spec.hidden_size), OTHER_S, cost
 

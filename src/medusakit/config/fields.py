@@ -8,7 +8,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a field says about itself. low, high: inclusive bounds. artifact: a heads folder may recommend a value."""
+    """What a field says about itself. low, high: inclusive bounds. artifact: a heads folder may recommend a value.
+    flags: further names on the command line (of a bool: further names for off)."""
 
     help: str
     section: str
@@ -31,7 +32,7 @@ class Config:
     model: str = _setting("smollm2", "model", "alias, file, folder or hub id of the model", "-m")
     heads: str = _setting("auto", "model", "folder of heads, `auto` (find some that fit) or `none`")
     drafter: str | None = _setting(
-        None, "model", "of several heads that fit: medusa, hydra, cnn_lstm or ssm; without heads: suffix or recycling"
+        None, "model", "hybrid (several sources, the default), a family of heads alone, suffix or recycling"
     )
     weights: str = _setting(
         "auto", "model", "format the weights run in; auto follows the file", choices=("auto", "f32", "int8", "int4")
@@ -62,7 +63,14 @@ class Config:
         None, "speculation", "nodes of a tree, root included; what pays here if unset", low=1, high=256, artifact=True
     )
     tree: str = _setting(
-        "auto", "speculation", "`auto` (calibrated), or DxB, e.g. 2x3: two levels, three children each", artifact=True
+        "auto", "speculation", "`auto`, or DxB, e.g. 2x3: two levels, three children each", artifact=True
+    )
+    dynamic_tree: bool = _setting(
+        True, "speculation", "grow the tree anew at every step; off: the calibrated tree", "--disable-dynamic-tree"
+    )
+    max_leaves: int = _setting(16, "speculation", "leaves of a tree that is grown at every step", low=1, high=256)
+    breaker_rho: float | None = _setting(
+        None, "speculation", "go plain after 3 rounds with rho_eff under this; by speed if unset", low=0.0, high=1.0
     )
 
     highlight: str = _setting(

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 from medusakit.runtimes.base import Scores
 from medusakit.tree.topology import Beam, Draft, FloatArray, Shape, Tree
 
-__all__ = ["Beam", "DraftState", "Drafter", "Shape", "StepReader", "show_step"]
+__all__ = ["Beam", "DraftState", "Drafter", "Learner", "Shape", "StepReader", "show_step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,15 @@ class StepReader(Protocol):
 
     def read_step(self, row: int, tree: Tree, kept: Sequence[int], scores: Scores) -> None:
         """After `observe`. kept: the path that was committed, root first. scores: valid only during the call."""
+        ...
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A drafter whose guesses improve by what it sees of the answers."""
+
+    def reset(self) -> None:
+        """Drop all of it, as if nothing had been drafted yet."""
         ...
 
 

@@ -1,7 +1,4 @@
-"""What the next step does: which drafter, which tree, how many rows. Decided before any draw is seen.
-
-Which budget pays is computed at load (engine/budget.py) from the calibrated tree and the machine's measured T(n).
-"""
+"""What the next step does: which drafter, which tree, how many rows. Decided before any draw is seen."""
 
 from __future__ import annotations
 
@@ -10,9 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
-from medusakit.drafters.base import Drafter, DraftState, Shape
+from medusakit.drafters.base import Drafter, DraftState, Learner, Shape
+from medusakit.engine.guard import Guard
 from medusakit.engine.session import Session
-from medusakit.engine.step import Plan
+from medusakit.engine.step import Outcome, Plan
 from medusakit.tree.policy import TreePolicy
 from medusakit.tree.topology import PLAIN, Draft, FloatArray, Tree
 
@@ -22,8 +20,16 @@ class Controller(Protocol):
         """The plan of one step for these sessions together."""
         ...
 
+    def learn(self, outcome: Outcome) -> None:
+        """What that step brought and cost."""
+        ...
+
     def forget(self, row: int) -> None:
         """The row leaves: drop what is known about it."""
+        ...
+
+    def reset(self) -> None:
+        """Drop all that was learnt from steps, as if nothing had been decoded yet."""
         ...
 
 
@@ -49,37 +55,64 @@ class RootOnly:
 
     shape: Shape = PLAIN
 
-    def select(self, draft: Draft, budget: int) -> Tree:
-        return Tree(PLAIN, draft.tokens[:1])
+    def select(self, drafts: Sequence[Draft], rooms: Sequence[int], context: int) -> list[Tree]:
+        return [Tree(PLAIN, draft.tokens[:1]) for draft in drafts]
 
 
 PLAIN_PLAN = Plan(NoDrafter(), RootOnly(), 1)
 
 
-class PlainController:
+class FixedController:
+    """The same plan at every step."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def plan(self, sessions: Sequence[Session]) -> Plan:
+        return self._plan
+
+    def learn(self, outcome: Outcome) -> None:
+        """Nothing depends on it."""
+
+    def forget(self, row: int) -> None:
+        self._plan.drafter.forget(row)
+
+    def reset(self) -> None:
+        reset_drafter(self._plan.drafter)
+
+
+class PlainController(FixedController):
     """Plain decoding through the same kernels: the baseline, and the way back at any time."""
 
-    def plan(self, sessions: Sequence[Session]) -> Plan:
-        return PLAIN_PLAN
-
-    def forget(self, row: int) -> None:
-        """Nothing was kept."""
+    def __init__(self) -> None:
+        super().__init__(PLAIN_PLAN)
 
 
-class StaticController:
-    """One plan per number of active sequences, decided at load: plans[r - 1] serves r (the last one serves more)."""
+class GuardedController(FixedController):
+    """One plan while it pays, plain decoding (which skips the drafter too) while it does not."""
 
-    def __init__(self, plans: Sequence[Plan]) -> None:
-        self._plans = tuple(plans)
+    def __init__(self, plan: Plan, guard: Guard) -> None:
+        super().__init__(plan)
+        self.guard = guard
 
     def plan(self, sessions: Sequence[Session]) -> Plan:
-        return self._plans[min(len(sessions), len(self._plans)) - 1]
+        fresh = any(session.stats.num_steps == 0 for session in sessions)
+        return self._plan if self.guard.drafts(fresh=fresh) else PLAIN_PLAN
 
-    def forget(self, row: int) -> None:
-        for plan in self._plans:
-            plan.drafter.forget(row)
+    def learn(self, outcome: Outcome) -> None:
+        self.guard.learn(outcome)
+
+    def reset(self) -> None:
+        super().reset()
+        self.guard.reset()
 
 
 def make_plan(drafter: Drafter, policy: TreePolicy, budget: int) -> Plan:
     """The plan for a budget: one row is plain decoding, and plain decoding skips the drafter."""
     return Plan(drafter, policy, budget) if budget > 1 else PLAIN_PLAN
+
+
+def reset_drafter(drafter: Drafter) -> None:
+    """Drop what a drafter has learnt from steps, if it is one that learns."""
+    if isinstance(drafter, Learner):
+        drafter.reset()

@@ -74,7 +74,7 @@ class Engine:
         """One step for every running session, in one pass of the model."""
         running = [session for session in self._active if session.running]
         if running:
-            step(running, self.controller.plan(running), self.runtime, self._clock)
+            self.controller.learn(step(running, self.controller.plan(running), self.runtime, self._clock))
         self._active = [session for session in self._active if session.running]
 
     def finish(self, session: Session) -> None:

@@ -1,7 +1,7 @@
-"""What a pass costs on this machine: T(n) on the real kernels, measured at load and remembered.
+"""What a pass costs on this machine: T(n, context) on the real kernels, measured at load and remembered.
 
-Minimum of repeats: anything else that runs on the machine only ever adds time. The measurement takes under two
-seconds on the embedded model; sizes between the measured ones are the tree/cost module's business.
+Minimum of repeats: anything else that runs on the machine only ever adds time. The measurement takes about two
+seconds on the embedded model; what lies between the measured points is the tree/cost module's business.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ import numpy as np
 from medusakit.drafters.base import Drafter, DraftState, Shape
 from medusakit.models.home import home
 from medusakit.runtimes.base import Runtime
+from medusakit.tree.cost import StepCost
 from medusakit.tree.topology import FloatArray, Topology, Tree
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 CONTEXT = 256
-BUDGET_S = 1.5
+BUDGET_S = 1.2
+LONG_CONTEXT, LONG_SIZES, LONG_BUDGET_S = 2048, (1, 4, 8, 16, 32), 0.6
 STEADY = 1.15  # second best reading over best
 DRAFT_NODES = 16  # of the tree whose draft is timed
+Tables = dict[int, dict[int, float]]  # {context: {n: seconds}}
 FASTER = 0.8  # today's T(1) over the remembered one
 
 
@@ -59,7 +62,7 @@ def measure_steps(
     vocab_size = runtime.spec.vocab_size
     row = runtime.add_row()
     try:
-        runtime.prefill(row, random.integers(0, vocab_size, context).tolist())
+        runtime.fill(row, context)
         trees = [bushy(size, random.integers(0, vocab_size, size)) for size in fitting]
         readings: dict[int, list[float]] = {size: [] for size in fitting}
         started, rounds = clock(), 0
@@ -114,8 +117,20 @@ def bushy(num_nodes: int, tokens: np.ndarray) -> Tree:
     return Tree(topology, tokens.astype(np.int64))
 
 
-def remembered_steps(runtime: Runtime, fingerprint: str, threads: int) -> dict[int, float]:
-    """T(n) from MEDUSA_HOME, measured if it is not there: one table per machine, model, weights, threads and version.
+def measure_cost(runtime: Runtime) -> tuple[Tables, bool]:
+    """T(n, context) at a short and, as far as the model goes, a long context; and whether the machine was not busy."""
+    limit = runtime.capabilities.max_context
+    short = min(CONTEXT, max(1, limit - 2))
+    near = measure_steps(runtime, context=short)
+    far = min(LONG_CONTEXT, limit - max(LONG_SIZES))
+    if far < 2 * short:
+        return {short: near.seconds}, near.steady
+    found = measure_steps(runtime, sizes=LONG_SIZES, context=far, budget_s=LONG_BUDGET_S)
+    return {short: near.seconds, far: found.seconds}, near.steady and found.steady
+
+
+def remembered_cost(runtime: Runtime, fingerprint: str, threads: int) -> StepCost:
+    """T(n, context) from MEDUSA_HOME, measured if it is not there: per machine, model, weights, threads and version.
 
     A table that a busy machine gave is used but not kept, and one that today's T(1) beats clearly is measured anew.
     A cache that cannot be read or written only costs the time of measuring.
@@ -123,16 +138,16 @@ def remembered_steps(runtime: Runtime, fingerprint: str, threads: int) -> dict[i
     file = home() / "cost" / f"{_key(runtime, fingerprint, threads)}.json"
     known = _read(file)
     if known and not _outdated(runtime, known):
-        return known
-    measured = measure_steps(runtime)
-    if measured.steady:
-        _write(file, measured.seconds)
-    return measured.seconds
+        return StepCost(known)
+    measured, steady = measure_cost(runtime)
+    if steady:
+        _write(file, measured)
+    return StepCost(measured)
 
 
-def _outdated(runtime: Runtime, known: Mapping[int, float]) -> bool:
-    today = measure_steps(runtime, sizes=(1,), budget_s=0.05).seconds
-    return any(seconds < FASTER * known.get(size, seconds) for size, seconds in today.items())
+def _outdated(runtime: Runtime, known: Tables) -> bool:
+    today = measure_steps(runtime, sizes=(1,), context=min(known), budget_s=0.05).seconds
+    return today[1] < FASTER * known[min(known)][1]
 
 
 def _key(runtime: Runtime, fingerprint: str, threads: int) -> str:
@@ -162,16 +177,23 @@ def machine_name() -> str:
     return f"{model} x{os.cpu_count()}"
 
 
-def _read(file: Path) -> dict[int, float] | None:
+def _read(file: Path) -> Tables | None:
     try:
-        table = {int(size): float(seconds) for size, seconds in json.loads(file.read_text()).items()}
+        tables = {
+            int(context): {int(size): float(seconds) for size, seconds in table.items()}
+            for context, table in json.loads(file.read_text()).items()
+        }
     except (OSError, ValueError, AttributeError, TypeError):
         return None
-    sound = 1 in table and all(size > 0 and 0 < seconds < float("inf") for size, seconds in table.items())
-    return table if sound else None
+    sound = all(context > 0 and 1 in table and _is_sound(table) for context, table in tables.items())
+    return tables if tables and sound else None
 
 
-def _write(file: Path, measured: dict[int, float]) -> None:
+def _is_sound(table: Mapping[int, float]) -> bool:
+    return all(size > 0 and 0 < seconds < float("inf") for size, seconds in table.items())
+
+
+def _write(file: Path, measured: Tables) -> None:
     temporary = file.with_suffix(f".{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

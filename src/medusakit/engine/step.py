@@ -33,19 +33,47 @@ class Plan:
     budget: int
 
 
-def step(sessions: Sequence[Session], plan: Plan, runtime: Runtime, clock: Callable[[], float]) -> None:
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step brought and cost, all rows together, for the controller.
+
+    tokens    emitted; offered and accepted: depths of the trees, and how many of them were accepted
+    nodes     rows of the pass; width: of the widest tree
+    context   positions of the longest row
+    """
+
+    plan: Plan
+    num_rows: int
+    tokens: int
+    offered: int
+    accepted: int
+    nodes: int
+    width: int
+    context: int
+    draft_s: float
+    forward_s: float
+    other_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.draft_s + self.forward_s + self.other_s
+
+
+def step(sessions: Sequence[Session], plan: Plan, runtime: Runtime, clock: Callable[[], float]) -> Outcome:
     """Advance every session by at least one token. Sessions must be running and have distinct rows."""
     started = clock()
     drafts = plan.drafter.propose([session.draft_state() for session in sessions], plan.policy.shape)
-    trees = [
-        plan.policy.select(draft, session.room(plan.budget)) for session, draft in zip(sessions, drafts, strict=True)
-    ]
+    context = max(len(session.ids) for session in sessions)
+    trees = plan.policy.select(drafts, [session.room(plan.budget) for session in sessions], context)
     drafted = clock()
     scores = runtime.forward([(session.row, tree) for session, tree in zip(sessions, trees, strict=True)])
     scored = clock()
+    tokens = accepted = 0
     for session, tree, row_scores in zip(sessions, trees, scores, strict=True):
         path = walk(tree, row_scores, session.rule, session.ids)
-        kept = path.kept(session.emit(tree, path))
+        emitted = session.emit(tree, path)
+        kept = path.kept(emitted)
+        tokens, accepted = tokens + emitted, accepted + path.num_accepted
         runtime.commit(session.row, kept)
         session.hidden = row_scores.hidden(kept[-1]).copy()
         plan.drafter.observe(
@@ -59,3 +87,16 @@ def step(sessions: Sequence[Session], plan: Plan, runtime: Runtime, clock: Calla
         session.stats.draft_s += drafted - started
         session.stats.forward_s += scored - drafted
         session.stats.other_s += finished - scored
+    return Outcome(
+        plan,
+        len(sessions),
+        tokens,
+        sum(tree.topology.max_depth for tree in trees),
+        accepted,
+        sum(tree.num_nodes for tree in trees),
+        max(tree.num_nodes for tree in trees),
+        context,
+        drafted - started,
+        scored - drafted,
+        finished - scored,
+    )

@@ -99,6 +99,10 @@ class Runtime(Protocol):
         """Forget positions from `length` on."""
         ...
 
+    def fill(self, row: int, length: int) -> None:
+        """Let an empty row hold `length` positions of no meaning: for timing a pass without the time of a prompt."""
+        ...
+
     def hidden_states(self, row: int, ids: Sequence[int]) -> NDArray[np.float32]:
         """Append `ids` to the row and return [len(ids), d] hidden states after the final norm (training, audits)."""
         ...

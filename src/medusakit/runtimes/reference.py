@@ -128,6 +128,13 @@ class ReferenceRuntime:
         state.kv = [(key[:length], value[:length]) for key, value in state.kv]
         state.length, state.tree, state.new = length, None, []
 
+    def fill(self, row: int, length: int) -> None:
+        state = self._row(row)
+        nothing = [
+            (np.zeros((length, *key.shape[1:])), np.zeros((length, *value.shape[1:]))) for key, value in state.kv
+        ]
+        self._extend(state, nothing, length)
+
     def close(self) -> None:
         self._rows.clear()
 

@@ -13,8 +13,8 @@ from medusakit.artifact.files import sha256_file, write_atomic
 from medusakit.artifact.io import Artifact, load_artifact, save_artifact
 from medusakit.artifact.schema import Backbone
 from medusakit.drafters.registry import load_drafter
-from medusakit.engine.loading import expected_budget
-from medusakit.engine.measure import machine_name, remembered_steps
+from medusakit.engine.measure import machine_name, remembered_cost
+from medusakit.engine.speculation import expected_budget
 from medusakit.errors import DatasetError
 from medusakit.text.tokenizer import Tokenizer
 from medusakit.train.calibrate import Ranks, calibrated_tree, expected_tau, measure_ranks
@@ -23,7 +23,7 @@ from medusakit.train.heads import CHECKPOINT, TrainedHeads, train_heads
 from medusakit.train.place import Place
 from medusakit.train.provenance import provenance
 from medusakit.train.stages import Values, digest
-from medusakit.tree.cost import Budget, StepCost
+from medusakit.tree.cost import Budget
 
 USEFUL_TOP1 = 0.3
 USEFUL_SPEEDUP = 1.05
@@ -170,7 +170,7 @@ def _measured_budget(place: Place, artifact: Artifact) -> Budget:
     try:
         threads = place.model.threads
         drafter = load_drafter(artifact, place.model.source, threads=threads)
-        cost = StepCost.single(remembered_steps(runtime, place.model.source.fingerprint, threads or 0))
+        cost = remembered_cost(runtime, place.model.source.fingerprint, threads or 0)
         budget = expected_budget(artifact, artifact.topology(place.recipe.tree_nodes + 1), drafter, runtime, cost)
     finally:
         runtime.close()

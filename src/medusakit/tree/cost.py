@@ -5,15 +5,25 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from medusakit.tree.topology import FloatArray
+from medusakit.tree.topology import FloatArray, IntArray
+
+TimeArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepCost:
-    """Seconds of one forward pass of n nodes, by context bucket: tables[context][n] = T(n), all measured."""
+    """Seconds of one forward pass: tables[context][n] = T(n, context), all measured, for n nodes over that context.
+
+    T(n) is a staircase, so over n nothing is interpolated: between two sizes measured at the shortest context the
+    dearer one counts, and past the largest every node costs as much as the dearest of the last step and the average.
+    What a longer context adds (attention reads every position for every node) is taken as linear in n and in the
+    context, so a few sizes there are enough.
+    """
 
     tables: Mapping[int, Mapping[int, float]]
 
@@ -27,25 +37,60 @@ class StepCost:
         return cls({context: table})
 
     def seconds(self, num_nodes: int, context: int | None = None) -> float:
-        """T(num_nodes) in the bucket of `context` (None: the smallest bucket).
+        """T(num_nodes) over `context` positions (None, and less than the shortest measured: the shortest)."""
+        return self._nearest(num_nodes) + float(self._added(np.array([num_nodes]), context)[0])
 
-        T(n) is a staircase, so nothing is interpolated: between two measured sizes the dearer one counts, and past the
-        largest every node costs as much as the dearest of the last step and the average.
-        """
-        table = self.tables[self._bucket(context)]
-        if num_nodes in table:
-            return table[num_nodes]
-        sizes = sorted(table)
-        at = bisect_left(sizes, num_nodes)
-        if at < len(sizes):
-            return max(table[size] for size in sizes[max(0, at - 1) : at + 1])
-        return table[sizes[-1]] + (num_nodes - sizes[-1]) * _last_slope(table, sizes)
+    def curve(self, max_nodes: int, context: int | None = None, rows: int = 1) -> TimeArray:
+        """[max_nodes] float64: seconds of a pass of 1, 2, ... nodes in each of `rows` rows."""
+        base = self._curves.get((max_nodes, rows))
+        if base is None:
+            sizes = np.arange(1, max_nodes + 1) * rows
+            base = sizes, np.array([self._nearest(size) for size in sizes.tolist()])
+            self._curves[max_nodes, rows] = base
+        sizes, nearest = base
+        return nearest + self._added(sizes, context)
 
-    def _bucket(self, context: int | None) -> int:
-        """The smallest measured context that holds `context`, else the largest."""
-        contexts = sorted(self.tables)
-        at = 0 if context is None else bisect_left(contexts, context)
-        return contexts[min(at, len(contexts) - 1)]
+    @cached_property
+    def _curves(self) -> dict[tuple[int, int], tuple[IntArray, TimeArray]]:
+        return {}
+
+    @cached_property
+    def _shortest(self) -> int:
+        return min(self.tables)
+
+    def _nearest(self, num_nodes: int) -> float:
+        return _from_table(self.tables[self._shortest], num_nodes)
+
+    @cached_property
+    def _lines(self) -> list[tuple[int, float, float]]:
+        """(context, a, b), by context: it adds a + b n to the shortest one's T(n)."""
+        lines = [(self._shortest, 0.0, 0.0)]
+        for context in sorted(self.tables)[1:]:
+            sizes = sorted(self.tables[context])
+            added = [self.tables[context][size] - self._nearest(size) for size in sizes]
+            slope, start = np.polyfit(sizes, added, 1) if len(sizes) > 1 else (0.0, added[0])
+            lines.append((context, float(start), float(slope)))
+        return lines
+
+    def _added(self, sizes: IntArray, context: int | None) -> TimeArray:
+        """Between two measured contexts, on the line between them; beyond the longest, on that through the last two."""
+        if context is None or context <= self._shortest or len(self._lines) == 1:
+            return np.zeros(len(sizes))
+        at = next((i for i, line in enumerate(self._lines) if line[0] >= context), len(self._lines) - 1)
+        (low, low_start, low_slope), (high, start, slope) = self._lines[at - 1], self._lines[at]
+        share = (context - low) / (high - low)
+        fixed, by_node = low_start + share * (start - low_start), low_slope + share * (slope - low_slope)
+        return np.array([max(fixed + by_node * size, 0.0) for size in sizes.tolist()])
+
+
+def _from_table(table: Mapping[int, float], num_nodes: int) -> float:
+    if num_nodes in table:
+        return table[num_nodes]
+    sizes = sorted(table)
+    at = bisect_left(sizes, num_nodes)
+    if at < len(sizes):
+        return max(table[size] for size in sizes[max(0, at - 1) : at + 1])
+    return table[sizes[-1]] + (num_nodes - sizes[-1]) * _last_slope(table, sizes)
 
 
 def _last_slope(table: Mapping[int, float], sizes: Sequence[int]) -> float:
@@ -127,3 +172,26 @@ def predicted_speedup(
     """
     step_s = cost.seconds(num_nodes, context) + draft_s + other_s
     return tau * cost.seconds(1, context) / step_s
+
+
+class Rate:
+    """Tokens a second of late, as trees expect them: what a second is worth when the next tree is chosen.
+
+    Taking, of every step, the nodes whose expected tokens exceed rate x time makes the long-run tokens a second largest
+    (Dinkelbach's rule for ratios): easy steps get larger trees than the best ratio of that step alone would give them.
+    """
+
+    def __init__(self, keep: float = 0.98) -> None:
+        self._keep, self._tokens, self._seconds = keep, 0.0, 0.0
+
+    @property
+    def value(self) -> float | None:
+        """None before the first step."""
+        return self._tokens / self._seconds if self._seconds > 0 else None
+
+    def add(self, tokens: float, seconds: float) -> None:
+        self._tokens = self._keep * self._tokens + tokens
+        self._seconds = self._keep * self._seconds + seconds
+
+    def reset(self) -> None:
+        self._tokens = self._seconds = 0.0

@@ -1,4 +1,4 @@
-"""The seam `TreePolicy`: which nodes of a draft are verified. Decided before anything is known of the answer.
+"""The seam `TreePolicy`: which nodes of the drafts are verified. Decided before anything is known of the answer.
 
 Every policy hands out one `Topology` object per shape and keeps it, so that a runtime can cache masks by identity.
 """
@@ -6,11 +6,11 @@ Every policy hands out one `Topology` object per shape and keeps it, so that a r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from medusakit.tree.cost import StepCost, best_budget
+from medusakit.tree.cost import Rate, StepCost
 from medusakit.tree.topology import Beam, Draft, FloatArray, Shape, Topology, Tree
 
 MAX_KEPT_SHAPES = 512
@@ -23,13 +23,16 @@ class TreePolicy(Protocol):
         """What the drafter grows for this policy."""
         ...
 
-    def select(self, draft: Draft, budget: int) -> Tree:
-        """A connected part of the draft with at most `budget` nodes, root included; budget 1 is plain decoding."""
+    def select(self, drafts: Sequence[Draft], rooms: Sequence[int], context: int) -> list[Tree]:
+        """Per draft, a connected part of it with at most its room's nodes, root included; 1 is plain decoding.
+
+        context  positions that the longest row holds: what a node costs depends on it
+        """
         ...
 
 
 class StaticPolicy:
-    """The same tree at every step, calibrated or dense; a smaller budget takes its first nodes.
+    """The same tree at every step, calibrated or dense; less room takes its first nodes.
 
     topology  nodes in the order of their worth (calibrated) or level by level (dense): every prefix is a tree
     """
@@ -42,8 +45,11 @@ class StaticPolicy:
     def shape(self) -> Topology:
         return self._topology
 
-    def select(self, draft: Draft, budget: int) -> Tree:
-        num_nodes = max(1, min(budget, self._topology.num_nodes))
+    def select(self, drafts: Sequence[Draft], rooms: Sequence[int], context: int) -> list[Tree]:
+        return [self._tree(draft, room) for draft, room in zip(drafts, rooms, strict=True)]
+
+    def _tree(self, draft: Draft, room: int) -> Tree:
+        num_nodes = max(1, min(room, self._topology.num_nodes))
         prefix = self._prefixes.get(num_nodes)
         if prefix is None:
             prefix = self._prefixes[num_nodes] = self._topology.prefix(num_nodes)
@@ -51,53 +57,67 @@ class StaticPolicy:
 
 
 class DynamicPolicy:
-    """Per step, the most probable paths of a beam: best first by path probability, within budget and `max_leaves`.
+    """Per step, the most probable paths of the drafts: best first by path probability, within room and `max_leaves`.
 
-    widths      nodes the drafter keeps per depth; branching: children it looks at under one node
-    max_leaves  leaves of the tree at most, None: no limit
-    exponents   per depth, calibration of the drafter: p ** exponent is the acceptance that was measured where it said p
-                (above 1 tames a drafter that is too sure of itself); missing depths are taken as they are
-    cost        if given, the tree stops where (1 + sum of path probabilities) / (T(n) + draft_s + other_s) is largest
+    A flat distribution so gets siblings, a peaked one gets depth: the expansion follows the entropy by itself.
+
+    beam        what the drafter grows
+    max_leaves  leaves of a tree at most, None: no limit
+    cost        if given, trees end where further nodes cost more than they are worth: the n that maximises expected
+                tokens - rate x (T(rows x n, context) + draft_s + other_s). All rows of a pass are as wide as the
+                widest, so the n is one for all
+    rate        tokens a second of late, kept up to date here and read by drafters that weigh their own time
     """
 
     def __init__(
         self,
-        widths: Sequence[int],
+        beam: Beam,
         *,
-        branching: int = 8,
         max_leaves: int | None = None,
-        exponents: Sequence[float] = (),
         cost: StepCost | None = None,
         draft_s: float = 0.0,
         other_s: float = 0.0,
+        rate: Rate | None = None,
     ) -> None:
-        self._shape = Beam(tuple(widths), branching)
+        self._shape = beam
         self._max_leaves = max_leaves
-        self._exponents = np.array([1.0, *exponents, *[1.0] * (len(widths) - len(exponents))], dtype=np.float32)
         self._cost = cost
-        self._draft_s = draft_s
-        self._other_s = other_s
+        self._draft_s, self._other_s = draft_s, other_s
+        self._rate = rate or Rate()
         self._kept_shapes: dict[tuple[int, ...], Topology] = {}
 
     @property
     def shape(self) -> Beam:
         return self._shape
 
-    def select(self, draft: Draft, budget: int) -> Tree:
-        path_logprobs = self._calibrated(draft)
-        nodes = _best_first(draft.topology, path_logprobs, budget, self._max_leaves)
+    def select(self, drafts: Sequence[Draft], rooms: Sequence[int], context: int) -> list[Tree]:
+        ranked = [best_first(draft, room, self._max_leaves) for draft, room in zip(drafts, rooms, strict=True)]
         if self._cost is not None:
-            gains = np.exp(path_logprobs[nodes[1:]])
-            nodes = nodes[: best_budget(gains, self._cost, self._draft_s, self._other_s).num_nodes]
-        return Tree(self._topology(draft.topology, nodes), draft.tokens[nodes])
+            width = self._width([nodes.gains for nodes in ranked], self._cost, context)
+            ranked = [Ranked(nodes.order[:width], nodes.gains) for nodes in ranked]
+        return [
+            Tree(self._topology(draft.topology, nodes.order), draft.tokens[nodes.order])
+            for draft, nodes in zip(drafts, ranked, strict=True)
+        ]
 
-    def _calibrated(self, draft: Draft) -> FloatArray:
-        scaled = draft.logprobs * self._exponents[draft.topology.depths]
-        return Draft(draft.topology, draft.tokens, scaled).path_logprobs()
+    def _width(self, gains: Sequence[FloatArray], cost: StepCost, context: int) -> int:
+        """Nodes of every row that pay, root included."""
+        most = 1 + max(len(row) for row in gains)
+        tokens = np.full(most, float(len(gains)))
+        for row in gains:
+            tokens[1 : len(row) + 1] += np.cumsum(row)
+            tokens[len(row) + 1 :] += row.sum()
+        seconds = cost.curve(most, context, len(gains)) + self._draft_s + self._other_s
+        rate = self._rate.value
+        worth = tokens / seconds if rate is None else tokens - rate * seconds
+        best = int(worth.argmax())
+        self._rate.add(float(tokens[best]), float(seconds[best]))
+        return best + 1
 
-    def _topology(self, grown: Topology, nodes: list[int]) -> Topology:
-        new_index = {node: index for index, node in enumerate(nodes)}
-        parents = (-1, *(new_index[int(grown.parents[node])] for node in nodes[1:]))
+    def _topology(self, grown: Topology, order: Sequence[int]) -> Topology:
+        new_index = {node: index for index, node in enumerate(order)}
+        old_parents = grown.parents.tolist()
+        parents = (-1, *(new_index[old_parents[node]] for node in order[1:]))
         known = self._kept_shapes.get(parents)
         if known is None:
             if len(self._kept_shapes) >= MAX_KEPT_SHAPES:
@@ -106,23 +126,40 @@ class DynamicPolicy:
         return known
 
 
-def _best_first(topology: Topology, path_logprobs: FloatArray, budget: int, max_leaves: int | None) -> list[int]:
-    """Node indices, root first, each after its parent, in order of path probability.
+class Ranked(NamedTuple):
+    """Nodes of a draft in the order in which they are taken, root first, and the path probability of the others."""
+
+    order: list[int]
+    gains: FloatArray
+
+
+def best_first(draft: Draft, room: int, max_leaves: int | None = None) -> Ranked:
+    """The most probable paths, each node after its parent.
 
     A child is never more probable than its parent, so the order itself keeps the choice connected; only a node that
     `max_leaves` refused has to take its descendants with it.
     """
-    chosen, inner, num_leaves = [0], set[int](), 0
+    path_logprobs = draft.path_logprobs()
+    by_worth = np.argsort(-path_logprobs[1:], kind="stable") + 1
+    if max_leaves is None:
+        order = by_worth[: max(0, room - 1)].tolist()
+    else:
+        order = _with_few_leaves(by_worth.tolist(), draft.topology.parents.tolist(), room, max_leaves)
+    return Ranked([0, *order], np.exp(path_logprobs[order]))
+
+
+def _with_few_leaves(by_worth: Sequence[int], parents: Sequence[int], room: int, max_leaves: int) -> list[int]:
+    order, inner, num_leaves = list[int](), set[int](), 0
     members = {0}
-    for node in np.argsort(-path_logprobs[1:], kind="stable").tolist():
-        if len(chosen) >= budget:
+    for node in by_worth:
+        if len(members) >= room:
             break
-        parent = int(topology.parents[node + 1])
+        parent = parents[node]
         new_leaf = parent == 0 or parent in inner  # otherwise the parent stops being a leaf and the node becomes one
-        if parent not in members or (new_leaf and max_leaves is not None and num_leaves >= max_leaves):
+        if parent not in members or (new_leaf and num_leaves >= max_leaves):
             continue
-        chosen.append(node + 1)
-        members.add(node + 1)
+        order.append(node)
+        members.add(node)
         inner.add(parent)
         num_leaves += new_leaf
-    return chosen
+    return order

@@ -160,11 +160,14 @@ class Draft:
 
     tokens    [m] int64
     logprobs  [m] float32, log-probability of the node's token given its path (root: 0.0)
+    evidence  how much the whole draft rests on, where a drafter can say (tokens of text that matched); sources whose
+              probabilities are calibrated as they run are calibrated by it
     """
 
     topology: Topology
     tokens: IntArray
     logprobs: FloatArray = field(repr=False)
+    evidence: int = 0
 
     def path_logprobs(self) -> FloatArray:
         """[m] float32: log-probability of the whole path to each node."""
@@ -179,11 +182,14 @@ class Draft:
 class Beam:
     """Grow freely: at depth d keep the widths[d - 1] most probable nodes by path probability (dynamic trees).
 
-    branching: children looked at under one parent.
+    branching  children looked at under one parent
+    least      a further level is drafted only while some path so far is at least so probable; a drafter whose levels
+               come all at once, or cost nothing, may ignore it
     """
 
     widths: tuple[int, ...]
     branching: int = 8
+    least: float = 0.0
 
 
 # What a policy asks a drafter to grow: exactly these nodes, or a beam.

@@ -7,7 +7,7 @@ import pytest
 
 from engine_fakes import VOCAB, LetterTokenizer, Prophet
 from medusakit.bench.audit import KL_LIMIT, audit_nodes, kl_divergence
-from medusakit.engine.controller import StaticController, make_plan
+from medusakit.engine.controller import FixedController, make_plan
 from medusakit.engine.engine import Engine
 from medusakit.runtimes.reference import random_reference
 from medusakit.tree.policy import StaticPolicy
@@ -19,7 +19,7 @@ TOPOLOGY = Topology.from_parents([-1, 0, 0, 1, 1, 2, 3, 6])
 def engine(leak: tuple[int, int] | None = None) -> Engine:
     runtime = random_reference(3, VOCAB, leak=leak, max_rows=2)
     plan = make_plan(Prophet(0.5), StaticPolicy(TOPOLOGY), TOPOLOGY.num_nodes)
-    return Engine(runtime, LetterTokenizer(), StaticController([plan]))
+    return Engine(runtime, LetterTokenizer(), FixedController(plan))
 
 
 def test_an_honest_runtime_passes() -> None:

@@ -67,6 +67,6 @@ def test_the_first_heads_of_a_family_stand_for_it() -> None:
 
 
 def test_the_cost_of_a_pass_is_measured_where_it_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "remembered_steps", lambda *_: {1: 0.5})
+    monkeypatch.setattr(candidates, "remembered_cost", lambda *_: StepCost.single({1: 0.5}))
     parts = candidates.with_cost(toy_llm().parts, None)
     assert parts.cost is not None and parts.cost.seconds(1) == 0.5

@@ -10,7 +10,7 @@ import pytest
 from engine_fakes import VOCAB, LetterTokenizer, answer, plain_engine
 from medusakit.drafters.base import DraftState
 from medusakit.drafters.draft_model.drafter import BEAM, DraftModelDrafter
-from medusakit.engine.controller import StaticController, make_plan
+from medusakit.engine.controller import FixedController, make_plan
 from medusakit.engine.engine import Engine
 from medusakit.errors import UsageError
 from medusakit.runtimes.reference import ReferenceRuntime, random_reference
@@ -111,7 +111,7 @@ def test_the_answer_is_the_backbones_whoever_drafts(seed: int, params: SamplingP
     drafter = DraftModelDrafter(runtime(seed))
     for policy in (StaticPolicy(TREE), DynamicPolicy(BEAM.widths, branching=BEAM.branching)):
         plan = make_plan(drafter, policy, 8)
-        engine = Engine(runtime(0), LetterTokenizer(), StaticController([plan]))
+        engine = Engine(runtime(0), LetterTokenizer(), FixedController(plan))
         sessions = [engine.start(prompt, params) for prompt in prompts]
         while any(session.running for session in sessions):
             engine.step()

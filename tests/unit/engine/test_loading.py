@@ -10,15 +10,17 @@ import pytest
 
 from engine_fakes import VOCAB, LetterTokenizer
 from medusakit.engine import loading
-from medusakit.engine.controller import PLAIN_PLAN, PlainController
+from medusakit.engine.controller import PLAIN_PLAN, FixedController, GuardedController, PlainController
 from medusakit.engine.engine import Engine
 from medusakit.engine.loading import Loaded, load_parts
+from medusakit.engine.speculation import MAX_BUDGET
 from medusakit.errors import UsageError
 from medusakit.models.resolve import ResolvedModel
 from medusakit.runtimes.base import Capabilities
 from medusakit.runtimes.reference import random_reference
 from medusakit.runtimes.reference_source import random_source
 from medusakit.settings import SamplingParams
+from medusakit.tree.cost import StepCost
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy
 
 FLAT = {1: 1.0, 64: 1.0}  # more nodes cost nothing
@@ -38,7 +40,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Load:
             "open_weights": random_source(0, VOCAB),
             "load_tokenizer": LetterTokenizer(),
             "load_onnx": runtime,
-            "remembered_steps": cost,
+            "remembered_cost": StepCost.single(cost),
             "find_heads": None,
         }
         for name, fact in facts.items():
@@ -58,13 +60,14 @@ def answer(parts: Loaded, max_tokens: int = 40) -> Any:
 
 
 def plan(parts: Loaded) -> Any:
-    return parts.controller.plan([None])  # type: ignore[list-item]
+    return parts.controller.plan([])
 
 
-def test_a_model_without_heads_is_drafted_by_suffix(load: Load) -> None:
+def test_a_model_without_heads_is_drafted_by_what_needs_none(load: Load) -> None:
     parts = load()
     assert parts.artifact is None and parts.drafter is not None
-    assert (parts.drafter.name, parts.max_nodes, parts.topology.num_nodes) == ("suffix", loading.MAX_BUDGET, 1)
+    assert (parts.drafter.name, parts.max_nodes, parts.topology.num_nodes) == ("hybrid", MAX_BUDGET, 1)
+    assert isinstance(parts.controller, GuardedController)
     result = answer(parts)
     assert result.stats.tau > 1.2
     assert result.token_ids == answer(load(heads="none")).token_ids
@@ -91,6 +94,8 @@ def test_a_budget_is_a_limit_and_the_rest_is_cost(load: Load) -> None:
     plain = answer(load(cost=STEEP)).stats
     assert (plain.nodes_per_step, plain.tau) == (1.0, 1.0)
     assert plan(load(budget=1)) is PLAIN_PLAN
+    assert type(load(budget=3).controller) is FixedController  # a given budget is not second-guessed
+    assert isinstance(load(budget=3, breaker_rho=0.85).controller, GuardedController)
 
 
 def test_a_format_whose_trees_round_otherwise_decodes_plainly_unless_a_budget_is_given(load: Load) -> None:
@@ -110,8 +115,15 @@ def test_a_dense_tree_is_taken_as_it_is(load: Load) -> None:
 
 
 def test_words_that_name_no_drafter(load: Load) -> None:
-    with pytest.raises(UsageError, match="'sufix' is not known; with heads: .*; without: suffix, recycling") as error:
+    known = "'sufix' is not known; with heads: .*; without: suffix, recycling; together: hybrid"
+    with pytest.raises(UsageError, match=known) as error:
         load(drafter="sufix")
     assert error.value.hint == "--drafter suffix"
     with pytest.raises(UsageError, match=r"drafter suffix needs no heads, but \./heads was given"):
         load(drafter="suffix", heads="./heads")
+
+
+def test_without_heads_a_static_tree_needs_a_shape(load: Load) -> None:
+    with pytest.raises(UsageError, match="a static tree needs heads or a given shape"):
+        load(dynamic_tree=False)
+    assert isinstance(plan(load(tree="2x2", dynamic_tree=False)).policy, StaticPolicy)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine_fakes import VOCAB
 from medusakit.engine import measure
-from medusakit.engine.measure import measure_steps, remembered_steps
+from medusakit.engine.measure import CONTEXT, measure_steps, remembered_cost
 from medusakit.runtimes.reference import ReferenceRuntime, random_reference
 from medusakit.tree.topology import Topology
+
+
+def tables(*arguments: Any) -> Any:
+    return dict(remembered_cost(*arguments).tables)
 
 
 class TimedRuntime:
@@ -53,51 +58,62 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def steps(monkeypatch: pytest.MonkeyPatch, *tables: measure.StepTimes) -> None:
     given = iter(tables)
     monkeypatch.setattr(measure, "measure_steps", lambda runtime, **settings: next(given))
+    monkeypatch.setattr(measure, "LONG_CONTEXT", 0)
 
 
 def test_a_steady_table_is_remembered(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = random_reference(0, VOCAB)
+    runtime = random_reference(0, VOCAB, context_length=512)
     today = measure.StepTimes({1: 1.0}, True)
     steps(monkeypatch, measure.StepTimes({1: 1.0, 4: 2.0}, True), today)
-    assert remembered_steps(runtime, "model", 2) == {1: 1.0, 4: 2.0}
-    assert remembered_steps(runtime, "model", 2) == {1: 1.0, 4: 2.0}
+    assert tables(runtime, "model", 2) == {CONTEXT: {1: 1.0, 4: 2.0}}
+    assert tables(runtime, "model", 2) == {CONTEXT: {1: 1.0, 4: 2.0}}
     (file,) = cache.iterdir()
-    assert json.loads(file.read_text()) == {"1": 1.0, "4": 2.0}
+    assert json.loads(file.read_text()) == {str(CONTEXT): {"1": 1.0, "4": 2.0}}
 
 
 def test_a_busy_machine_s_table_is_used_but_not_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps(monkeypatch, measure.StepTimes({1: 9.0}, False))
-    assert remembered_steps(random_reference(0, VOCAB), "model", 2) == {1: 9.0}
+    assert tables(random_reference(0, VOCAB, context_length=512), "model", 2) == {CONTEXT: {1: 9.0}}
     assert not cache.exists()
 
 
 def test_a_table_that_today_beats_is_measured_anew(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = random_reference(0, VOCAB)
+    runtime = random_reference(0, VOCAB, context_length=512)
     fast = measure.StepTimes({1: 1.0, 4: 2.0}, True)
     steps(monkeypatch, measure.StepTimes({1: 5.0, 4: 6.0}, True), measure.StepTimes({1: 1.0}, True), fast)
-    remembered_steps(runtime, "model", 2)
-    assert remembered_steps(runtime, "model", 2) == {1: 1.0, 4: 2.0}
+    tables(runtime, "model", 2)
+    assert tables(runtime, "model", 2) == {CONTEXT: {1: 1.0, 4: 2.0}}
 
 
 def test_an_unwritable_cache_only_costs_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MEDUSA_HOME", str(tmp_path / "file"))
     steps(monkeypatch, measure.StepTimes({1: 1.0}, True))
-    assert remembered_steps(random_reference(0, VOCAB), "model", 2) == {1: 1.0}
+    assert tables(random_reference(0, VOCAB, context_length=512), "model", 2) == {CONTEXT: {1: 1.0}}
 
 
 @pytest.mark.parametrize(
     "content",
-    ["{", "[]", "{}", '{"2": 1.0}', '{"1": 0}', '{"1": -1.0}', '{"1": null}', '{"1": NaN}', '{"x": 1}', "\x00"],
+    [
+        *("{", "[]", "{}", "\x00", '{"1": 1.0}', '{"256": {}}', '{"256": {"2": 1.0}}', '{"256": {"1": 0}}'),
+        *(
+            '{"256": {"1": -1.0}}',
+            '{"256": {"1": null}}',
+            '{"256": {"1": NaN}}',
+            '{"256": {"x": 1}}',
+            '{"0": {"1": 1}}',
+        ),
+    ],
 )
 def test_a_damaged_table_is_measured_anew(content: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = random_reference(0, VOCAB)
+    runtime = random_reference(0, VOCAB, context_length=512)
     monkeypatch.setattr(measure, "measure_steps", lambda *_, **__: measure.StepTimes({1: 1.0, 4: 2.0}, True))
-    remembered_steps(runtime, "model", 2)
+    monkeypatch.setattr(measure, "LONG_CONTEXT", 0)
+    tables(runtime, "model", 2)
     (file,) = cache.iterdir()
     file.write_text(content)
-    assert remembered_steps(runtime, "model", 2) == {1: 1.0, 4: 2.0}
-    assert json.loads(file.read_text()) == {"1": 1.0, "4": 2.0}
+    assert tables(runtime, "model", 2) == {CONTEXT: {1: 1.0, 4: 2.0}}
+    assert json.loads(file.read_text()) == {str(CONTEXT): {"1": 1.0, "4": 2.0}}
 
 
 class Guesser:
@@ -121,3 +137,13 @@ def test_a_draft_costs_by_its_levels() -> None:
     seconds = measure.draft_seconds(drafter, topology, 8, clock=lambda: clock[0])  # type: ignore[arg-type]
     assert seconds.tolist() == [0.0, 0.25, 0.5, 0.5, 0.75, 1.0]
     assert measure.draft_seconds(drafter, topology.prefix(1), 8).tolist() == [0.0]  # type: ignore[arg-type]
+
+
+def test_a_long_context_is_measured_with_few_sizes() -> None:
+    runtime = random_reference(0, VOCAB, context_length=4096)
+    measured, _ = measure.measure_cost(runtime)
+    assert list(measured) == [CONTEXT, measure.LONG_CONTEXT]
+    assert list(measured[measure.LONG_CONTEXT]) == list(measure.LONG_SIZES)
+    assert runtime.rows == ()
+    small, _ = measure.measure_cost(random_reference(0, VOCAB, context_length=300))
+    assert list(small) == [CONTEXT]

@@ -28,6 +28,7 @@ from medusakit.train.place import OpenModel
 from medusakit.train.progress import Progress
 from medusakit.train.recipe import Recipe
 from medusakit.train.seeds import SeedConfig
+from medusakit.tree.cost import StepCost
 from train_fakes import ChatBytes
 
 SOURCE: ArraySource = random_source(5, 258, hidden_size=32, num_layers=1, context_length=512)
@@ -38,7 +39,8 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No benchmark index, no second-long measuring, a cache of its own."""
     monkeypatch.setenv("MEDUSA_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("medusakit.train.seeds.spec_bench_texts", lambda: BenchmarkTexts([]))
-    monkeypatch.setattr(drafting, "remembered_steps", lambda *a: {1: 1.0, 2: 1.0, 4: 1.1, 8: 1.3, 64: 4.0})
+    cost = StepCost.single({1: 1.0, 2: 1.0, 4: 1.1, 8: 1.3, 64: 4.0})
+    monkeypatch.setattr(drafting, "remembered_cost", lambda *a: cost)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from medusakit.tree.cost import StepCost, best_budget, budgets, predicted_speedup
+from medusakit.tree.cost import Rate, StepCost, best_budget, budgets, predicted_speedup
 
 STAIRS = StepCost.single({1: 10.0, 2: 12.0, 4: 12.0, 8: 13.0, 16: 26.0})
 
@@ -24,9 +24,33 @@ def test_one_measured_size_extrapolates_in_proportion():
     assert StepCost.single({4: 2.0}).seconds(8) == 4.0
 
 
-def test_context_buckets():
-    cost = StepCost({256: {1: 1.0}, 1024: {1: 2.0}})
-    assert [cost.seconds(1, context) for context in (None, 0, 256, 257, 1024, 9000)] == [1, 1, 1, 2, 2, 2]
+def test_a_longer_context_adds_a_line():
+    cost = StepCost({256: {1: 1.0, 2: 1.5}, 1256: {1: 2.0, 2: 3.5}})
+    assert [cost.seconds(1, context) for context in (None, 0, 256, 756, 1256, 2256)] == pytest.approx(
+        [1, 1, 1, 1.5, 2, 3]
+    )
+    assert cost.seconds(2, 756) == pytest.approx(1.5 + 1.0)
+    assert cost.curve(2, 756) == pytest.approx([1.5, 2.5])
+
+
+def test_few_sizes_at_a_long_context_keep_the_stairs_of_the_short_one():
+    cost = StepCost({100: {1: 1.0, 2: 1.0, 3: 5.0, 4: 5.0}, 200: {1: 2.0, 4: 9.0}})
+    assert cost.curve(4, 200) == pytest.approx([2.0, 3.0, 8.0, 9.0])
+
+
+def test_a_curve_counts_the_rows_of_a_batch():
+    assert STAIRS.curve(3, rows=4).tolist() == [12.0, 13.0, 26.0]
+
+
+def test_a_rate_forgets():
+    rate = Rate(keep=0.5)
+    assert rate.value is None
+    for _ in range(20):
+        rate.add(10.0, 1.0)
+    rate.add(0.0, 2.0)
+    assert rate.value == pytest.approx(10 / 3, rel=1e-3)
+    rate.reset()
+    assert rate.value is None
 
 
 @pytest.mark.parametrize("tables", [{}, {256: {}}])

@@ -13,24 +13,29 @@ def draft_of(topology, logprobs, tokens=None):
     return Draft(topology, tokens, np.asarray(logprobs, dtype=np.float32))
 
 
+def choose(policy, draft, room, context=0):
+    (tree,) = policy.select([draft], [room], context)
+    return tree
+
+
 def test_static_takes_a_prefix_and_keeps_one_object_per_budget():
     shape = Topology.from_rank_paths([(0,), (1,), (0, 0), (2,)])
     policy = StaticPolicy(shape)
     draft = draft_of(shape, np.zeros(5))
     assert isinstance(policy, TreePolicy)
     assert policy.shape is shape
-    assert policy.select(draft, 5).topology is shape
-    assert policy.select(draft, 99).topology is shape
-    small = policy.select(draft, 3)
+    assert choose(policy, draft, 5).topology is shape
+    assert choose(policy, draft, 99).topology is shape
+    small = choose(policy, draft, 3)
     assert small.topology.parents.tolist() == [-1, 0, 0]
     assert small.tokens.tolist() == [100, 101, 102]
-    assert policy.select(draft, 3).topology is small.topology
+    assert choose(policy, draft, 3).topology is small.topology
 
 
 @pytest.mark.parametrize("budget", [1, 0, -3])
 def test_static_budget_of_one_is_plain_decoding(budget):
     policy = StaticPolicy(Topology.chain(3))
-    tree = policy.select(draft_of(Topology.chain(3), np.zeros(4)), budget)
+    tree = choose(policy, draft_of(Topology.chain(3), np.zeros(4)), budget)
     assert tree.topology.parents.tolist() == PLAIN.parents.tolist()
     assert tree.tokens.tolist() == [100]
 
@@ -54,34 +59,55 @@ LOGPROBS = np.log([1, 0.6, 0.3, 0.9, 0.05, 0.99])
     ],
 )
 def test_dynamic_takes_the_most_probable_paths(budget, tokens, parents):
-    tree = DynamicPolicy((2, 3), branching=2).select(draft_of(GROWN, LOGPROBS), budget)
+    tree = choose(DynamicPolicy(Beam((2, 3), 2)), draft_of(GROWN, LOGPROBS), budget)
     assert tree.tokens.tolist() == tokens
     assert tree.topology.parents.tolist() == parents
 
 
 def test_dynamic_asks_for_a_beam_and_keeps_shapes():
-    policy = DynamicPolicy((2, 3), branching=4)
+    policy = DynamicPolicy(Beam((2, 3), 4))
     assert policy.shape == Beam((2, 3), 4)
-    first = policy.select(draft_of(GROWN, LOGPROBS), 4)
-    assert policy.select(draft_of(GROWN, LOGPROBS), 4).topology is first.topology
+    first = choose(policy, draft_of(GROWN, LOGPROBS), 4)
+    assert choose(policy, draft_of(GROWN, LOGPROBS), 4).topology is first.topology
 
 
 def test_max_leaves_refuses_a_branch_with_all_that_hangs_below_it():
-    tree = DynamicPolicy((2, 3), max_leaves=1).select(draft_of(GROWN, LOGPROBS), 9)
+    tree = choose(DynamicPolicy(Beam((2, 3)), max_leaves=1), draft_of(GROWN, LOGPROBS), 9)
     assert tree.tokens.tolist() == [100, 101, 103]
-
-
-def test_exponents_tame_a_deep_drafter_that_is_too_sure():
-    policy = DynamicPolicy((2, 3), exponents=(1.0, 8.0))  # .9 ** 8 = .43, so .6 * .43 < .3
-    assert policy.select(draft_of(GROWN, LOGPROBS), 4).tokens.tolist() == [100, 101, 102, 105]
 
 
 def test_dynamic_stops_where_more_nodes_do_not_pay():
     stairs = StepCost.single({1: 1.0, 2: 1.0, 3: 1.05, 4: 3.0, 5: 3.0, 6: 3.0})
-    tree = DynamicPolicy((2, 3), cost=stairs).select(draft_of(GROWN, LOGPROBS), 6)
+    tree = choose(DynamicPolicy(Beam((2, 3)), cost=stairs), draft_of(GROWN, LOGPROBS), 6)
     assert tree.num_nodes == 3
 
 
 def test_dynamic_falls_back_to_plain_where_nothing_pays():
     dear = StepCost.single({1: 1.0, 2: 9.0, 6: 9.0})
-    assert DynamicPolicy((2, 3), cost=dear).select(draft_of(GROWN, LOGPROBS), 6).num_nodes == 1
+    assert choose(DynamicPolicy(Beam((2, 3)), cost=dear), draft_of(GROWN, LOGPROBS), 6).num_nodes == 1
+
+
+def test_rows_of_a_pass_are_widened_together():
+    """One row's second node is worth little, but a pass of two rows is as wide as its widest."""
+    cost = StepCost.single({1: 1.0, 2: 1.0, 3: 9.0, 4: 1.3, 6: 9.0, 8: 9.0, 10: 9.0, 12: 9.0})
+    sure, unsure = draft_of(GROWN, LOGPROBS), draft_of(GROWN, np.log([1, 0.05, 0.04, 0.9, 0.05, 0.99]))
+    trees = DynamicPolicy(Beam((2, 3)), cost=cost).select([sure, unsure], [6, 6], 0)
+    assert [tree.num_nodes for tree in trees] == [2, 2]
+
+
+def test_a_dearer_context_gives_smaller_trees():
+    cost = StepCost({256: {n: 1.0 + 0.01 * n for n in range(1, 7)}, 4096: {n: 1.0 + 2.0 * n for n in range(1, 7)}})
+    draft = draft_of(GROWN, LOGPROBS)
+    sizes = [choose(DynamicPolicy(Beam((2, 3)), cost=cost), draft, 6, context).num_nodes for context in (256, 4096)]
+    assert sizes == [6, 1]
+
+
+def test_easy_steps_get_more_nodes_than_their_own_best_ratio():
+    """What a second is worth is set by the usual, hard steps; an easy one may go past the peak of its own ratio."""
+    cost = StepCost.single({n: 1.0 + 0.25 * (n - 1) for n in range(1, 7)})
+    hard, easy = draft_of(GROWN, np.log([1, 0.05, 0.04, 0.9, 0.05, 0.99])), draft_of(GROWN, LOGPROBS)
+    policy = DynamicPolicy(Beam((2, 3)), cost=cost)
+    alone = choose(DynamicPolicy(Beam((2, 3)), cost=cost), easy, 6).num_nodes
+    for _ in range(100):
+        choose(policy, hard, 6)
+    assert choose(policy, easy, 6).num_nodes > alone

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from medusakit.drafters.base import DraftState, Shape
@@ -67,7 +68,8 @@ class SuffixDrafter:
         row.catch_up(state.ids, self._max_tokens)
         automaton = row.automaton
         match = Match(automaton.match, automaton.length(automaton.match))
-        return grow(state.root_id, match, lambda at, limit: continuations(automaton, at, limit), shape)
+        draft = grow(state.root_id, match, lambda at, limit: continuations(automaton, at, limit), shape)
+        return replace(draft, evidence=match.length)
 
 
 class _Row:

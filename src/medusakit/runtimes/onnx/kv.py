@@ -25,8 +25,14 @@ class KvCache:
     """
 
     def __init__(self, num_layers: int, kv_heads: int, head_dim: int) -> None:
-        self.keys: FloatArray = np.zeros((num_layers, 0, kv_heads, 1, 0, head_dim), np.float32)
-        self.values: FloatArray = np.zeros((num_layers, 0, kv_heads, head_dim // SLICE, 0, SLICE), np.float32)
+        self._shape = num_layers, kv_heads, head_dim
+        self.clear()
+
+    def clear(self) -> None:
+        """Give the memory back; nothing is held any more."""
+        layers, heads, size = self._shape
+        self.keys: FloatArray = np.zeros((layers, 0, heads, 1, 0, size), np.float32)
+        self.values: FloatArray = np.zeros((layers, 0, heads, size // SLICE, 0, SLICE), np.float32)
 
     @property
     def num_slots(self) -> int:

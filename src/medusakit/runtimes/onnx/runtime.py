@@ -69,7 +69,8 @@ class OnnxRuntime:
         return row
 
     def drop_row(self, row: int) -> None:
-        """The last slot's row moves into the hole, so that active rows stay a prefix of the batch."""
+        """The last slot's row moves into the hole, so that active rows stay a prefix of the batch. With the last row
+        goes the memory: attention reads all of it, so a short text would pay for a long one before."""
         hole = self._slot(row)
         last = len(self._lengths) - 1
         if hole != last:
@@ -80,6 +81,9 @@ class OnnxRuntime:
         self._lengths.pop()
         del self._slots[row]
         self._pending.pop(row, None)
+        if not self._slots:
+            self._kv.clear()
+            self._passes.kv_moved()
 
     def length(self, row: int) -> int:
         return self._lengths[self._slot(row)]
@@ -120,6 +124,15 @@ class OnnxRuntime:
             raise RuntimeFailure(f"row {row} has {self._lengths[slot]} positions, so it cannot be cut to {length}")
         self._lengths[slot] = length
         self._pending.pop(row, None)
+
+    def fill(self, row: int, length: int) -> None:
+        self._check_context(length)
+        free = self._all_free()
+        needed = self._capabilities.max_rows, cell_of(length)
+        if not self._kv.has_room(*needed):
+            self._kv.grow(*needed, free)
+            self._passes.kv_moved()
+        self._lengths[self._slot(row)] = length
 
     def close(self) -> None:
         """Give back the memory; the runtime is of no use afterwards."""

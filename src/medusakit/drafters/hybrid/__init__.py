@@ -1,0 +1,1 @@
+"""Several sources of guesses, calibrated as they run and merged into one trie."""

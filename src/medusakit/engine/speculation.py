@@ -1,0 +1,187 @@
+"""How a loaded model drafts: which sources, which trees, how many rows, and what watches that it pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from medusakit.artifact.io import Artifact
+from medusakit.config import nearest
+from medusakit.drafters.base import Drafter
+from medusakit.drafters.hybrid.drafter import NAME as HYBRID
+from medusakit.drafters.hybrid.drafter import HybridDrafter, Source
+from medusakit.drafters.registry import FAMILIES, HEADLESS, headless_drafter, load_drafter
+from medusakit.engine.controller import Controller, FixedController, GuardedController, PlainController, make_plan
+from medusakit.engine.guard import Guard, Round
+from medusakit.engine.measure import draft_seconds
+from medusakit.errors import UsageError
+from medusakit.models.spec import WeightSource
+from medusakit.runtimes.base import Runtime
+from medusakit.tree.cost import Budget, Rate, StepCost, best_budget
+from medusakit.tree.policy import DynamicPolicy, StaticPolicy
+from medusakit.tree.search import parse_dense
+from medusakit.tree.topology import PLAIN, Beam, Topology
+
+OTHER_S = 3e-4  # walk, commit and emit of one row, measured on the embedded model (docs/performance.md)
+GROW_S = 2e-4  # growing and merging the drafts of one row
+MAX_BUDGET = 64
+MAX_LEAVES = 16
+HEADS_WIDTHS = (8, 6, 5, 4, 3)  # nodes of a level that the heads keep; later levels keep as many as the last
+BRANCHING = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What is asked of speculation; see `LLM.load`."""
+
+    drafter: str | None = None
+    tree: str = "auto"
+    budget: int | None = None
+    dynamic: bool = True
+    max_leaves: int = MAX_LEAVES
+    breaker_rho: float | None = None
+
+    def family(self) -> str | None:
+        """Of heads, if one was asked for."""
+        return self.drafter if self.drafter in FAMILIES else None
+
+    def check(self, heads: str) -> None:
+        """Raises UsageError for a drafter that is none, and for heads together with one that needs none."""
+        known = (HYBRID, *FAMILIES, *HEADLESS)
+        if self.drafter not in (None, *known):
+            raise UsageError(
+                f"drafter {self.drafter!r} is not known; with heads: {', '.join(FAMILIES)}; without: "
+                f"{', '.join(HEADLESS)}; together: {HYBRID}",
+                hint=f"--drafter {nearest(str(self.drafter), known) or HYBRID}",
+            )
+        if self.drafter in HEADLESS and heads not in ("auto", "none"):
+            raise UsageError(
+                f"drafter {self.drafter} needs no heads, but {heads} was given", hint="leave out one of the two"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """topology   the tree of every step; the root alone where decoding is plain or trees are grown anew at every step
+    max_nodes  rows of a pass at most, where trees are grown anew at every step
+    budget     what is expected of a step with a calibrated static tree
+    """
+
+    drafter: Drafter | None
+    topology: Topology
+    controller: Controller
+    max_nodes: int | None = None
+    budget: Budget | None = None
+
+
+PLAIN_DECODING = Speculation(None, PLAIN, PlainController())
+
+
+def speculation(
+    wishes: Wishes,
+    artifact: Artifact | None,
+    source: WeightSource,
+    runtime: Runtime,
+    cost: StepCost,
+    *,
+    threads: int | None = None,
+    withheld: bool = False,
+    on_trip: Callable[[Round], None] | None = None,
+) -> Speculation:
+    """Drafter, trees and controller.
+
+    withheld  no trees unless a budget is given: in this format they may differ from plain decoding by more than a tie
+    """
+    rate = Rate()
+    drafter = _drafter(wishes, artifact, source, rate, threads)
+    if wishes.dynamic and wishes.tree == "auto":
+        found = _dynamic(wishes, drafter, cost, rate)
+    else:
+        found = _static(wishes, drafter, artifact, runtime, cost)
+    if withheld:
+        return Speculation(drafter, PLAIN, FixedController(make_plan(drafter, StaticPolicy(PLAIN), 1)), 1)
+    return found if wishes.budget and wishes.breaker_rho is None else _guarded(found, cost, wishes, on_trip)
+
+
+def _drafter(
+    wishes: Wishes, artifact: Artifact | None, source: WeightSource, rate: Rate, threads: int | None
+) -> HybridDrafter:
+    heads = None
+    if artifact is not None:
+        depth = artifact.manifest.drafter.depth
+        widths = (HEADS_WIDTHS + HEADS_WIDTHS[-1:] * depth)[:depth]
+        drafter = load_drafter(artifact, source, threads=threads)
+        heads = Source(drafter, Beam(widths, BRANCHING), artifact.exponents, costly=True)
+    if wishes.drafter in HEADLESS:
+        names: tuple[str, ...] = (str(wishes.drafter),)
+    elif heads is None:
+        names = HEADLESS
+    else:
+        names = () if wishes.family() else ("suffix",)
+    free = [Source(*headless_drafter(name, vocab_size=source.spec.vocab_size)) for name in names]
+    return HybridDrafter([*free, *([heads] if heads else [])], rate=rate)
+
+
+def _dynamic(wishes: Wishes, drafter: HybridDrafter, cost: StepCost, rate: Rate) -> Speculation:
+    """Trees grown anew at every step: from nothing up to what pays by measured cost, or to the given budget."""
+    policy = DynamicPolicy(
+        drafter.beam,
+        max_leaves=wishes.max_leaves,
+        cost=None if wishes.budget else cost,
+        draft_s=GROW_S,
+        other_s=OTHER_S,
+        rate=rate,
+    )
+    most = wishes.budget or MAX_BUDGET
+    return Speculation(drafter, PLAIN, FixedController(make_plan(drafter, policy, most)), max_nodes=most)
+
+
+def _static(
+    wishes: Wishes, drafter: HybridDrafter, artifact: Artifact | None, runtime: Runtime, cost: StepCost
+) -> Speculation:
+    """The same tree at every step: calibrated, or dense."""
+    plain_drafter = drafter.alone if wishes.drafter != HYBRID else drafter
+    expected = None
+    if wishes.tree != "auto":
+        topology = dense_topology(wishes.tree, plain_drafter.max_depth)
+    elif artifact is None:
+        raise UsageError("a static tree needs heads or a given shape", hint="--tree 2x3, or leave trees dynamic")
+    else:
+        topology = artifact.topology(MAX_BUDGET)
+    if artifact is not None and wishes.budget is None:
+        expected = expected_budget(artifact, topology, plain_drafter, runtime, cost)
+    num_nodes = min(wishes.budget or (expected.num_nodes if expected else topology.num_nodes), topology.num_nodes)
+    topology = topology.prefix(num_nodes)
+    plan = make_plan(plain_drafter, StaticPolicy(topology), num_nodes)
+    return Speculation(plain_drafter, topology, FixedController(plan), budget=expected)
+
+
+def _guarded(
+    found: Speculation, cost: StepCost, wishes: Wishes, on_trip: Callable[[Round], None] | None
+) -> Speculation:
+    guard = Guard(cost, breaker_rho=wishes.breaker_rho, on_trip=on_trip)
+    controller = GuardedController(found.controller.plan(()), guard)
+    return Speculation(found.drafter, found.topology, controller, found.max_nodes, found.budget)
+
+
+def expected_budget(
+    artifact: Artifact, topology: Topology, drafter: Drafter, runtime: Runtime, cost: StepCost
+) -> Budget | None:
+    """The budget that pays most by calibration and measured cost; None for a tree that was not calibrated."""
+    acceptance = {node.path: node.acceptance for node in artifact.tree.nodes}
+    if any(path not in acceptance for path in topology.rank_paths[1:]):
+        return None
+    gains = [acceptance[path] for path in topology.rank_paths[1:]]
+    draft_s = draft_seconds(drafter, topology, runtime.spec.hidden_size)
+    return best_budget(gains, cost, draft_s, OTHER_S, max_nodes=MAX_BUDGET)
+
+
+def dense_topology(tree: str, depth: int) -> Topology:
+    """The dense tree "DxB". Raises UsageError if it is deeper than the drafter guesses."""
+    topology = parse_dense(tree)
+    if topology.max_depth > depth:
+        raise UsageError(
+            f"--tree {tree} is {topology.max_depth} deep, but the drafter guesses {depth} tokens ahead",
+            hint=f"--tree {depth}x2",
+        )
+    return topology
