@@ -18,7 +18,7 @@ from medusakit.artifact.schema import Backbone
 from medusakit.bench.equality import judge_difference
 from medusakit.drafters.base import DraftState
 from medusakit.drafters.registry import FAMILIES, trained_drafter
-from medusakit.engine.controller import PLAIN_PLAN, PlainController, make_plan
+from medusakit.engine.controller import PLAIN_PLAN, FixedController, PlainController, make_plan
 from medusakit.engine.engine import Engine
 from medusakit.engine.session import Session
 from medusakit.engine.step import Plan
@@ -33,7 +33,7 @@ from medusakit.train.heads_data import make_batch
 from medusakit.train.loop import depths_of
 from medusakit.train.shards import Sample
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy
-from medusakit.tree.topology import Draft, FloatArray, Shape, Topology
+from medusakit.tree.topology import Beam, Draft, FloatArray, Shape, Topology
 from tiny import write_hf
 
 VOCAB, HIDDEN, ROWS, LENGTH = 128, 64, 3, 32
@@ -91,10 +91,11 @@ def trained(
     return train_heads(dataset, source, config, tmp_path_factory.mktemp(request.param))
 
 
-class Alternating:
+class Alternating(FixedController):
     """A static tree, one that is grown anew, and now and then a plain step, of which the drafter sees nothing."""
 
     def __init__(self, plans: Sequence[Plan]) -> None:
+        super().__init__(plans[0])
         self._plans, self._step = [*plans * 3, PLAIN_PLAN], 0
 
     def plan(self, sessions: Sequence[Session]) -> Plan:
@@ -113,8 +114,7 @@ def test_rows_together_say_what_plain_decoding_says(
     params = REQUESTS[request_name]
     drafter = trained_drafter(trained.config, trained.tensors(), source, threads=1)
     plans = [
-        make_plan(drafter, policy, TREE.num_nodes)
-        for policy in (StaticPolicy(TREE), DynamicPolicy((3, 3, 2), branching=4))
+        make_plan(drafter, policy, TREE.num_nodes) for policy in (StaticPolicy(TREE), DynamicPolicy(Beam((3, 3, 2), 4)))
     ]
     prompts = np.random.default_rng(5).integers(0, VOCAB, (6, 6)).tolist()
     plain = Engine(runtime, LetterTokenizer(), PlainController())
@@ -163,11 +163,8 @@ def test_in_use_it_says_what_the_torch_module_says(
     recorder = Recorder(trained_drafter(trained.config, trained.tensors(), source, threads=1, quantised=False))
     prompt = sample.ids[: sample.prompt_len].tolist()
 
-    class Always(Alternating):
-        def plan(self, sessions: Sequence[Session]) -> Plan:
-            return make_plan(recorder, StaticPolicy(TREE), TREE.num_nodes)
-
-    found = answer(Engine(runtime, LetterTokenizer(), Always([])), prompt, REQUESTS["greedy"])
+    always = FixedController(make_plan(recorder, StaticPolicy(TREE), TREE.num_nodes))
+    found = answer(Engine(runtime, LetterTokenizer(), always), prompt, REQUESTS["greedy"])
     assert found.token_ids == tuple(sample.gen.tolist())
     depth = next(iter(depths_of(trained.net, make_batch([sample]), trained.backdrop)))
     own = getattr(trained.net, "projection", None)

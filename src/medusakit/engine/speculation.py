@@ -26,8 +26,10 @@ OTHER_S = 3e-4  # walk, commit and emit of one row, measured on the embedded mod
 GROW_S = 2e-4  # growing and merging the drafts of one row
 MAX_BUDGET = 64
 MAX_LEAVES = 16
-HEADS_WIDTHS = (8, 6, 5, 4, 3)  # nodes of a level that the heads keep; later levels keep as many as the last
 BRANCHING = 8
+# Nodes of a level that the heads keep, for trees of up to so many nodes: what pays on a CPU is under a dozen, and every
+# node costs time. Deeper levels keep as many as the last.
+HEADS_WIDTHS = {12: (5, 4, 3, 2, 2), 24: (8, 6, 5, 4, 3), 256: (12, 10, 8, 6, 5)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +110,8 @@ def _drafter(
 ) -> HybridDrafter:
     heads = None
     if artifact is not None:
-        depth = artifact.manifest.drafter.depth
-        widths = (HEADS_WIDTHS + HEADS_WIDTHS[-1:] * depth)[:depth]
         drafter = load_drafter(artifact, source, threads=threads)
-        heads = Source(drafter, Beam(widths, BRANCHING), artifact.exponents, costly=True)
+        heads = Source(drafter, heads_beam(drafter.max_depth, wishes.budget), artifact.exponents, costly=True)
     if wishes.drafter in HEADLESS:
         names: tuple[str, ...] = (str(wishes.drafter),)
     elif heads is None:
@@ -122,11 +122,17 @@ def _drafter(
     return HybridDrafter([*free, *([heads] if heads else [])], rate=rate)
 
 
+def heads_beam(depth: int, budget: int | None = None) -> Beam:
+    """What heads that guess `depth` tokens ahead draft for trees of at most `budget` nodes (None: of what pays)."""
+    widths = next(widths for nodes, widths in HEADS_WIDTHS.items() if (budget or 0) <= nodes)
+    return Beam((widths + widths[-1:] * depth)[:depth], BRANCHING)
+
+
 def _dynamic(wishes: Wishes, drafter: HybridDrafter, cost: StepCost, rate: Rate) -> Speculation:
     """Trees grown anew at every step: from nothing up to what pays by measured cost, or to the given budget."""
     policy = DynamicPolicy(
         drafter.beam,
-        max_leaves=wishes.max_leaves,
+        max_leaves=wishes.max_leaves if wishes.max_leaves < (wishes.budget or MAX_BUDGET) else None,
         cost=None if wishes.budget else cost,
         draft_s=GROW_S,
         other_s=OTHER_S,

@@ -187,7 +187,7 @@ class Rate:
     @property
     def value(self) -> float | None:
         """None before the first step."""
-        return self._tokens / self._seconds if self._seconds > 0 else None
+        return self._tokens / self._seconds if self._tokens > 0 else None
 
     def add(self, tokens: float, seconds: float) -> None:
         self._tokens = self._keep * self._tokens + tokens

@@ -36,7 +36,7 @@ def nodes_per_step(llm: LLM, candidate: Any) -> float:
 
 def test_heads_folders_and_drafters_without_heads(llm: LLM, tmp_path: Path) -> None:
     found = {one.name: one for one in all_candidates(llm.parts, [str(tmp_path / "heads")], budget=4, threads=1)}
-    assert list(found) == ["hydra", str(tmp_path / "heads"), "suffix", "recycling"]
+    assert list(found) == ["hydra", str(tmp_path / "heads"), "suffix", "recycling", "hybrid"]
     hydra, suffix = found["hydra"], found["suffix"]
     assert hydra.num_params == 3 * 48 + 48 * 32 + 16 * 24  # depth, w_in, w_out of inner width 24
     assert hydra.num_bytes == (tmp_path / "heads" / "drafter.safetensors").stat().st_size
@@ -48,7 +48,7 @@ def test_heads_folders_and_drafters_without_heads(llm: LLM, tmp_path: Path) -> N
 def test_without_a_budget_heads_take_what_pays(llm: LLM) -> None:
     artifact = llm.parts.artifact
     assert artifact is not None
-    assert nodes_per_step(llm, trained(llm.parts, artifact, name="x", threads=1)) > 4
+    assert nodes_per_step(llm, trained(llm.parts, artifact, name="x", threads=1)) > 2
     dear = replace(llm.parts, cost=STEEP)
     assert nodes_per_step(llm, trained(dear, artifact, name="x", threads=1)) == 1
     withheld = replace(llm.parts, withheld=True)

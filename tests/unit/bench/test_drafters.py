@@ -37,7 +37,7 @@ def contest(tmp_path: Path) -> ContestConfig:
 def test_every_drafter_has_its_row(llm: LLM, contest: ContestConfig) -> None:
     document = run_drafters(llm, DraftersConfig(contest, budget=4, threads=1))
     rows = document["drafters"]
-    assert list(rows) == ["hydra", "suffix", "recycling"]
+    assert list(rows) == ["hydra", "suffix", "recycling", "hybrid"]
     assert all(row.keys() >= KEYS for row in rows.values())
     assert rows["hydra"]["params"] > 0 == rows["suffix"]["params"]
     assert rows["hydra"]["draft_ms"] > 0

@@ -109,7 +109,7 @@ def test_the_answer_is_the_backbones_whoever_drafts(seed: int, params: SamplingP
     prompts = [[1, 2, 3], [9, 4], [5, 6, 7, 8]]
     alone = [answer(plain_engine(), prompt, params) for prompt in prompts]
     drafter = DraftModelDrafter(runtime(seed))
-    for policy in (StaticPolicy(TREE), DynamicPolicy(BEAM.widths, branching=BEAM.branching)):
+    for policy in (StaticPolicy(TREE), DynamicPolicy(BEAM)):
         plan = make_plan(drafter, policy, 8)
         engine = Engine(runtime(0), LetterTokenizer(), FixedController(plan))
         sessions = [engine.start(prompt, params) for prompt in prompts]

@@ -97,7 +97,7 @@ def test_probabilities_follow_what_comes() -> None:
 def test_only_places_that_were_reached_are_judged() -> None:
     calibration = Calibration(1)
     said = Said.of(
-        trie({(1,): 0.6, (2,): 0.4, (1, 3): 0.8, (2, 3): 0.7}), np.array([1, 0.6, 0.4, 0.8, 0.7]), 0, calibration
+        trie({(1,): 0.6, (2,): 0.4, (1, 3): 0.95, (2, 3): 0.7}), np.array([1, 0.6, 0.4, 0.95, 0.7]), 0, calibration
     )
     before = said.corrected()
     assert said.judge([2, 5]) == [2]

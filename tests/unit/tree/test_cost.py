@@ -45,6 +45,8 @@ def test_a_curve_counts_the_rows_of_a_batch():
 def test_a_rate_forgets():
     rate = Rate(keep=0.5)
     assert rate.value is None
+    rate.add(0.0, 1.0)  # a draft took its time, no tree was chosen yet
+    assert rate.value is None
     for _ in range(20):
         rate.add(10.0, 1.0)
     rate.add(0.0, 2.0)
