@@ -12,6 +12,7 @@ from bench_fakes import headed_llm, make_llm, toy_llm
 from medusakit.bench import candidates
 from medusakit.bench.answers import ControllerMode
 from medusakit.bench.candidates import all_candidates, first_of_families, trained
+from medusakit.engine.controller import FixedController, GuardedController
 from medusakit.errors import ArtifactMismatchError
 from medusakit.llm import LLM
 from medusakit.runtimes.reference import random_reference
@@ -48,7 +49,8 @@ def test_heads_folders_and_drafters_without_heads(llm: LLM, tmp_path: Path) -> N
 def test_without_a_budget_heads_take_what_pays(llm: LLM) -> None:
     artifact = llm.parts.artifact
     assert artifact is not None
-    assert nodes_per_step(llm, trained(llm.parts, artifact, name="x", threads=1)) > 2
+    assert isinstance(trained(llm.parts, artifact, name="x", threads=1).controller, GuardedController)
+    assert type(trained(llm.parts, artifact, name="x", budget=4, threads=1).controller) is FixedController
     dear = replace(llm.parts, cost=STEEP)
     assert nodes_per_step(llm, trained(dear, artifact, name="x", threads=1)) == 1
     withheld = replace(llm.parts, withheld=True)
