@@ -14,11 +14,12 @@ from itertools import cycle
 import numpy as np
 
 from medusakit.bench.answers import ControllerMode, EngineMode, Mode
-from medusakit.bench.candidates import trained
+from medusakit.bench.candidates import speculating
 from medusakit.bench.degraded import shuffled
 from medusakit.bench.summary import Turn
 from medusakit.bench.turns import Asked, rotated, warm_up
 from medusakit.bench.workloads import Question, load_suite, spread
+from medusakit.engine.speculation import Wishes
 from medusakit.llm import LLM
 from medusakit.settings import SamplingParams
 from medusakit.text.chat import chat_ids
@@ -41,14 +42,21 @@ class Case:
 
 
 def make_cases(
-    llm: LLM, params: SamplingParams, *, limit: int | None = None, threads: int | None = None, seed: int = 0
+    llm: LLM,
+    params: SamplingParams,
+    *,
+    limit: int | None = None,
+    threads: int | None = None,
+    wishes: Wishes = Wishes(),  # noqa: B008  frozen
+    seed: int = 0,
 ) -> list[Case]:
     """Cases that fit the context; answers go on to `params.max_tokens`, because many would end at once.
 
-    limit  as many cases, spread over the categories
+    limit   as many cases, spread over the categories
+    wishes  what the model was loaded with: the random heads take the place of the real ones
     """
     params = replace(params, ignore_eos=True)
-    cases = [*_random_ids(llm, params, seed), *_hot(llm, params), *_random_heads(llm, params, threads, seed)]
+    cases = [*_random_ids(llm, params, seed), *_hot(llm, params), *_random_heads(llm, params, wishes, threads, seed)]
     limit = len(cases) if limit is None else limit
     kept = {question.id for question in spread([Question(case.id, case.category, ("",)) for case in cases], limit)}
     return [case for case in cases if case.id in kept]
@@ -80,12 +88,12 @@ def _hot(llm: LLM, params: SamplingParams) -> Iterator[Case]:
         yield Case(f"high-temperature {number + 1}", "high-temperature", ids, hot)
 
 
-def _random_heads(llm: LLM, params: SamplingParams, threads: int | None, seed: int) -> Iterator[Case]:
-    """The heads keep their calibrated tree and the budget that it promises to pay for, as a wrong artifact would."""
+def _random_heads(llm: LLM, params: SamplingParams, wishes: Wishes, threads: int | None, seed: int) -> Iterator[Case]:
+    """Beside them drafts whatever drafts beside the real ones; their calibrated tree is the real ones'."""
     artifact = llm.parts.artifact
     if artifact is None:
         return
-    controller = trained(llm.parts, shuffled(artifact, seed=seed), name="random-heads", threads=threads).controller
+    controller = speculating(llm.parts, wishes, shuffled(artifact, seed=seed), threads).controller
     mode = ControllerMode(EngineMode(llm, speculation=True).name, llm, controller)
     for number, ids in enumerate(_questions(llm)):
         yield Case(f"random-heads {number + 1}", "random-heads", ids, params, mode)

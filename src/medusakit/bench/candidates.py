@@ -11,7 +11,7 @@ from medusakit.artifact.fits import DRAFT_IDS
 from medusakit.artifact.io import TENSORS, Artifact, check_fits, load_artifact
 from medusakit.drafters.base import Drafter
 from medusakit.drafters.hybrid.drafter import NAME as HYBRID
-from medusakit.drafters.registry import FAMILIES, HEADLESS
+from medusakit.drafters.registry import FAMILIES, HEADLESS, load_drafter
 from medusakit.engine.controller import Controller, FixedController, make_plan
 from medusakit.engine.loading import Loaded
 from medusakit.engine.measure import remembered_cost
@@ -31,7 +31,6 @@ class Candidate:
 
     name: str
     family: str
-    drafter: Drafter
     controller: Controller
     num_params: int = 0
     num_bytes: int = 0
@@ -54,9 +53,7 @@ def all_candidates(
         yield trained(parts, artifact, name=given, budget=budget, threads=threads)
     for name in HEADLESS:
         yield headless(parts, name, budget=budget)
-    together = _speculation(parts, Wishes(HYBRID, budget=budget), parts.artifact, threads)
-    assert together.drafter is not None
-    yield Candidate(HYBRID, HYBRID, together.drafter, together.controller)
+    yield together(parts, budget=budget, threads=threads)
 
 
 def first_of_families(found: Iterator[tuple[Path, str]]) -> Iterator[tuple[Path, str]]:
@@ -77,24 +74,20 @@ def trained(
 ) -> Candidate:
     """Heads alone, as decoding would use them."""
     wishes = Wishes(artifact.manifest.drafter.family, budget=budget)
-    found = _speculation(with_cost(parts, threads), wishes, artifact, threads)
-    tensors = artifact.tensors()
-    assert found.drafter is not None
-    return Candidate(
-        name,
-        artifact.manifest.drafter.family,
-        found.drafter,
-        found.controller,
-        sum(tensor.size for key, tensor in tensors.items() if key != DRAFT_IDS),
-        (artifact.path / TENSORS).stat().st_size,
-    )
+    found = speculating(parts, wishes, artifact, threads)
+    return _candidate(name, artifact.manifest.drafter.family, found, artifact)
 
 
 def headless(parts: Loaded, name: str, *, budget: int | None = None) -> Candidate:
     """A drafter that needs no heads."""
-    found = _speculation(parts, Wishes(name, budget=budget), None, None)
-    assert found.drafter is not None
-    return Candidate(name, name, found.drafter, found.controller)
+    found = speculating(parts, Wishes(name, budget=budget), None)
+    return _candidate(name, name, found, None)
+
+
+def together(parts: Loaded, *, budget: int | None = None, threads: int | None = None) -> Candidate:
+    """The heads in use and what needs none, in one tree: its size is that of the heads."""
+    found = speculating(parts, Wishes(HYBRID, budget=budget), parts.artifact, threads)
+    return _candidate(HYBRID, HYBRID, found, parts.artifact)
 
 
 def static(drafter: Drafter, topology: Topology) -> FixedController:
@@ -110,8 +103,20 @@ def with_cost(parts: Loaded, threads: int | None) -> Loaded:
     return replace(parts, cost=cost)
 
 
-def _speculation(parts: Loaded, wishes: Wishes, artifact: Artifact | None, threads: int | None) -> Speculation:
-    assert parts.cost is not None
-    return speculation(
-        wishes, artifact, parts.source, parts.runtime, parts.cost, threads=threads, withheld=parts.withheld
-    )
+def speculating(parts: Loaded, wishes: Wishes, artifact: Artifact | None, threads: int | None = None) -> Speculation:
+    """What decoding would make of these wishes and heads, on the model that is loaded."""
+    cost, withheld = with_cost(parts, threads).cost, parts.withheld and wishes.budget is None
+    assert cost is not None
+    return speculation(wishes, artifact, parts.source, parts.runtime, cost, threads=threads, withheld=withheld)
+
+
+def alone(parts: Loaded, threads: int | None = None) -> Drafter | None:
+    """The heads by themselves where there are some, else the drafter in use: what guesses along a static tree."""
+    return parts.drafter if parts.artifact is None else load_drafter(parts.artifact, parts.source, threads=threads)
+
+
+def _candidate(name: str, family: str, found: Speculation, artifact: Artifact | None) -> Candidate:
+    if artifact is None:
+        return Candidate(name, family, found.controller)
+    num_params = sum(tensor.size for key, tensor in artifact.tensors().items() if key != DRAFT_IDS)
+    return Candidate(name, family, found.controller, num_params, (artifact.path / TENSORS).stat().st_size)

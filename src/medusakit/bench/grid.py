@@ -1,4 +1,5 @@
-"""`medusa bench grid`: which tree pays. Dense D x B trees and budgets of the calibrated tree, run by the real engine.
+"""`medusa bench grid`: which tree pays. The real engine runs dense D x B trees, and calibrated and grown trees of
+several budgets.
 
 Of every tree: tau and rho_eff (summary.py) against T_verify, the time of its verify pass, and the speed-up over plain
 decoding. A tree is on the Pareto front if no other gives as much for a cheaper pass.
@@ -13,61 +14,74 @@ from typing import Any
 
 from medusakit.artifact.find import packaged_heads
 from medusakit.artifact.io import Artifact, load_artifact, save_provenance
-from medusakit.bench.candidates import static
+from medusakit.bench.candidates import alone, speculating, static
 from medusakit.bench.circumstances import circumstances
 from medusakit.bench.contest import PLAIN as PLAIN_NAME
 from medusakit.bench.contest import Contest, ContestConfig, OnTurns, run_contest
 from medusakit.drafters.base import Drafter
-from medusakit.drafters.registry import load_drafter
-from medusakit.engine.controller import Controller
+from medusakit.engine.controller import Controller, PlainController
+from medusakit.engine.speculation import Wishes
 from medusakit.errors import ArtifactError, UsageError
 from medusakit.llm import LLM
 from medusakit.tree.search import dense_grid
-from medusakit.tree.topology import PLAIN, Topology
+from medusakit.tree.topology import Topology
 
 DEPTHS = (2, 3, 4)
 BRANCHINGS = (2, 3, 4)
 BUDGETS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+TREE_SETTINGS = ("tree", "budget", "dynamic_tree")
 Point = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class GridConfig:
-    """depths, branchings: of the dense trees. budgets: nodes of the calibrated tree, root included."""
+    """depths, branchings: of the dense trees. budgets: nodes, root included, of the calibrated and of grown trees.
+
+    drafter  the one that was asked for, if any: it grows the trees; along static ones the heads guess alone
+    """
 
     contest: ContestConfig = ContestConfig()
     depths: tuple[int, ...] = DEPTHS
     branchings: tuple[int, ...] = BRANCHINGS
     budgets: tuple[int, ...] = BUDGETS
+    drafter: str | None = None
     threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class GridTree:
-    """A tree to run. kind: dense, calibrated, or plain (the root alone)."""
+class Entry:
+    """A way to make trees. kind: dense, calibrated, dynamic (grown at every step), or plain (the root alone).
 
-    name: str
+    budget  nodes of a pass, root included (of dynamic trees, at most)
+    shape   depth, and children under one node at most; None where every step has its own
+    """
+
     kind: str
-    topology: Topology
+    budget: int
+    controller: Controller
+    shape: tuple[int, int] | None
 
     @property
-    def branching(self) -> int:
-        """Children under one node, at most."""
-        return max((len(children) for children in self.topology.children), default=0)
+    def name(self) -> str:
+        if self.kind == "dense" and self.shape is not None:
+            return f"{self.shape[0]}x{self.shape[1]}"
+        return self.kind if self.kind == PLAIN_NAME else f"{self.kind}-{self.budget}"
+
+    @classmethod
+    def of_tree(cls, kind: str, drafter: Drafter, topology: Topology) -> Entry:
+        branching = max(map(len, topology.children))
+        return cls(kind, topology.num_nodes, static(drafter, topology), (topology.max_depth, branching))
 
 
 def run_grid(llm: LLM, config: GridConfig, on_turns: OnTurns | None = None) -> dict[str, Any]:
     """The JSON document: points, pareto, best. Raises UsageError without a drafter or without a tree to run."""
-    drafter = _drafter(llm, config.threads)
-    trees = list(grid_trees(config, drafter.max_depth, llm.parts.artifact))
-    if not trees:
-        raise UsageError(
-            f"no tree to run: the drafter guesses {drafter.max_depth} tokens ahead", hint="--depths 2 --branchings 2,3"
-        )
-    entries: list[tuple[str, Controller]] = [(tree.name, static(drafter, tree.topology)) for tree in trees]
-    contest = run_contest(llm, entries, config.contest, on_turns)
-    points = [_point(contest, GridTree(PLAIN_NAME, PLAIN_NAME, PLAIN)), *(_point(contest, tree) for tree in trees)]
-    asked = {"suite": config.contest.suite, "limit": config.contest.limit, "drafter": drafter.name}
+    entries = list(grid_entries(llm, config))
+    if not entries:
+        raise UsageError("no tree to run", hint="--depths 2 --branchings 2,3")
+    contest = run_contest(llm, [(entry.name, entry.controller) for entry in entries], config.contest, on_turns)
+    plain = Entry(PLAIN_NAME, 1, PlainController(), (0, 0))
+    points = [_point(contest, entry) for entry in (plain, *entries)]
+    asked = {"suite": config.contest.suite, "limit": config.contest.limit, "drafter": config.drafter}
     return {
         "points": points,
         "pareto": pareto(points, "tau"),
@@ -80,14 +94,23 @@ def run_grid(llm: LLM, config: GridConfig, on_turns: OnTurns | None = None) -> d
     }
 
 
-def grid_trees(config: GridConfig, max_depth: int, artifact: Artifact | None) -> Iterator[GridTree]:
-    """Dense trees that the drafter is deep enough for, then the calibrated tree at every budget that it fills."""
-    for depth, branching, topology in dense_grid(config.depths, config.branchings):
-        if depth <= max_depth:
-            yield GridTree(f"{depth}x{branching}", "dense", topology)
+def grid_entries(llm: LLM, config: GridConfig) -> Iterator[Entry]:
+    """Dense trees that the drafter is deep enough for; the calibrated tree at every budget that it fills; grown trees.
+
+    Raises UsageError without a drafter.
+    """
+    drafter, artifact = alone(llm.parts, config.threads), llm.parts.artifact
+    if drafter is None:
+        raise UsageError("the grid needs a drafter, and none is in use", hint="medusa bench grid --drafter suffix")
+    for depth, _, topology in dense_grid(config.depths, config.branchings):
+        if depth <= drafter.max_depth:
+            yield Entry.of_tree("dense", drafter, topology)
     for budget in config.budgets:
         if artifact is not None and 2 <= budget <= len(artifact.tree.nodes) + 1:
-            yield GridTree(f"calibrated-{budget}", "calibrated", artifact.topology(budget))
+            yield Entry.of_tree("calibrated", drafter, artifact.topology(budget))
+    for budget in config.budgets:
+        grown = speculating(llm.parts, Wishes(config.drafter, budget=budget), artifact, config.threads)
+        yield Entry("dynamic", budget, grown.controller, None)
 
 
 def pareto(points: Sequence[Point], gain: str) -> list[Point]:
@@ -113,7 +136,7 @@ def check_writable(heads: str) -> None:
 def write_winner(artifact: Artifact, document: dict[str, Any]) -> dict[str, Any]:
     """Make the best tree what the artifact recommends: it counts like a setting, below flags, variables and file.
 
-    Returns what was written: `tree` for a dense tree, `budget` for a calibrated one or (1) for plain decoding.
+    Returns what was written, see `recommended`.
     Raises ArtifactError if the folder has changed meanwhile, RuntimeFailure if it cannot be written.
     """
     if load_artifact(artifact.path).manifest != artifact.manifest:
@@ -122,8 +145,8 @@ def write_winner(artifact: Artifact, document: dict[str, Any]) -> dict[str, Any]
             hint=f"medusa bench grid --heads {artifact.path} --write",
         )
     best, made = document["best"], artifact.manifest.provenance
-    settings = {"tree": best["name"]} if best["kind"] == "dense" else {"budget": best["budget"]}
-    others = {key: value for key, value in made.recipe.get("defaults", {}).items() if key not in ("tree", "budget")}
+    settings = recommended(best)
+    others = {key: value for key, value in made.recipe.get("defaults", {}).items() if key not in TREE_SETTINGS}
     measured = {key: best[key] for key in ("name", "tau", "rho_eff", "verify_ms", "speedup")}
     where = {"weights": document["weights"], "cpu": document["machine"]["cpu"]}
     save_provenance(
@@ -138,32 +161,33 @@ def write_winner(artifact: Artifact, document: dict[str, Any]) -> dict[str, Any]
     return settings
 
 
-def _drafter(llm: LLM, threads: int | None) -> Drafter:
-    """The heads by themselves where there are some, else the drafter in use."""
-    parts = llm.parts
-    if parts.artifact is not None:
-        return load_drafter(parts.artifact, parts.source, threads=threads)
-    if parts.drafter is None:
-        raise UsageError("the grid needs a drafter, and none is in use", hint="medusa bench grid --drafter suffix")
-    return parts.drafter
+def recommended(best: Point) -> dict[str, Any]:
+    """The settings that make decoding do what a point did."""
+    if best["kind"] == "dense":
+        return {"tree": best["name"]}
+    budget = {"budget": best["budget"]}
+    return budget | {"dynamic_tree": False} if best["kind"] == "calibrated" else budget
 
 
-def _point(contest: Contest, tree: GridTree) -> Point:
-    """budget: nodes of a pass, root included; verify_ms: measured in the run, which cuts trees at an answer's end."""
-    found, faster = contest.summary(tree.name), contest.speedup(tree.name)
-    plain = tree.name == PLAIN_NAME
+def _point(contest: Contest, entry: Entry) -> Point:
+    """verify_ms: of a pass, measured in the run, in which the last trees of an answer are cut."""
+    found = contest.summary(entry.name)
+    plain = entry.kind == PLAIN_NAME
+    faster = {"ratio": 1.0, "ci95": [1.0, 1.0]} if plain else contest.speedup(entry.name)
+    depth, branching = entry.shape or (len(found["accepted_by_depth"]), None)
     return {
-        "name": tree.name,
-        "kind": tree.kind,
-        "depth": tree.topology.max_depth,
-        "branching": tree.branching,
-        "budget": tree.topology.num_nodes,
+        "name": entry.name,
+        "kind": entry.kind,
+        "depth": depth,
+        "branching": branching,
+        "budget": entry.budget,
+        "nodes_per_step": found["nodes_per_step"],
         "tau": found["tau"],
         "rho": found["rho"],
         "rho_eff": found["rho_eff"],
         "verify_ms": found["ms_per_step"]["forward"],
         "draft_ms": found["ms_per_step"]["draft"],
         "tokens_per_s": found["tokens_per_s"],
-        "speedup": 1.0 if plain else faster["ratio"],
-        "ci95": [1.0, 1.0] if plain else faster["ci95"],
+        "speedup": faster["ratio"],
+        "ci95": faster["ci95"],
     }

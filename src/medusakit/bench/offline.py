@@ -13,6 +13,7 @@ from medusakit.bench.equality import equality_summary
 from medusakit.bench.summary import Turn, mode_summary, speedups
 from medusakit.bench.turns import Asked, Differences, answered_turns, collect, speeds
 from medusakit.bench.workloads import load_suite
+from medusakit.engine.speculation import Wishes
 from medusakit.errors import UsageError
 from medusakit.llm import LLM
 from medusakit.settings import SamplingParams
@@ -24,7 +25,7 @@ MODES = ("plain", "medusa", "hf")
 class OfflineConfig:
     """suite: a name (workloads.SUITES, or `adversarial`) or a JSONL file.
 
-    limit: questions, spread evenly over categories; None: all.
+    limit: questions, spread evenly over categories; None: all. wishes: what the model was loaded with.
     """
 
     suite: str = "mt-bench"
@@ -33,6 +34,7 @@ class OfflineConfig:
     params: SamplingParams = field(default_factory=lambda: SamplingParams(max_tokens=256, seed=0))
     threads: int | None = None
     seed: int = 0
+    wishes: Wishes = Wishes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,9 @@ def run_offline(
 def _asked(llm: LLM, modes: Sequence[Mode], config: OfflineConfig) -> tuple[int, Iterator[Asked]]:
     """How many turns there are at most, and the turns as they are answered."""
     if config.suite == adversarial.SUITE:
-        cases = adversarial.make_cases(llm, config.params, limit=config.limit, threads=config.threads)
+        cases = adversarial.make_cases(
+            llm, config.params, limit=config.limit, threads=config.threads, wishes=config.wishes
+        )
         return len(cases), adversarial.answered_cases(llm, modes, cases)
     questions = load_suite(config.suite, limit=config.limit)
     return sum(len(question.turns) for question in questions), answered_turns(llm, modes, questions, config.params)

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 Point = Mapping[str, Any]
 GAINS = {"tau": "tau, tokens a step", "rho_eff": "rho_eff"}
-KINDS = {"dense": (PALE, "dense D x B"), "calibrated": (STRONG, "calibrated"), "plain": (SOFT, "plain")}
+KINDS = {
+    "dense": (PALE, "dense D x B"),
+    "calibrated": (STRONG, "calibrated, by nodes"),
+    "dynamic": (ACCENT, "grown at every step, by nodes"),
+    "plain": (SOFT, "plain"),
+}
 
 
 def drafting_drawings(document: Document, caption: str) -> Iterator[tuple[str, Callable[[], Figure]]]:
@@ -105,5 +110,5 @@ def _columns(points: Sequence[Point], gain: str) -> tuple[list[float], list[floa
 def _label(axes: Axes, point: Point, gain: str, *, on_front: bool) -> None:
     colour = INK if on_front else SOFT
     place = (point["verify_ms"], point[gain])
-    name = str(point["name"]).removeprefix("calibrated-")
+    name = str(point["name"]).rpartition("-")[2]
     axes.annotate(name, place, xytext=(4, 4), textcoords="offset points", color=colour, fontsize=7)

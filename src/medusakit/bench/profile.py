@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from medusakit.bench.candidates import alone
 from medusakit.bench.circumstances import machine, versions
 from medusakit.bench.prometheus import Histogram, Metrics
 from medusakit.bench.requests import Request
@@ -127,14 +128,20 @@ def suggest(profile: Profile, llm: LLM | None) -> dict[str, Any]:
     if concurrency is not None:
         found["max_rows"] = profile.load.peak or rows_for(concurrency)
     rows = max(1, round(concurrency or 1))
-    by_rows = [] if llm is None else budgets_by_rows(llm, {1, rows, found["max_rows"] or 1})
+    by_rows = [] if llm is None else budgets_by_rows(llm, {1, rows, found["max_rows"] or 1}, typical_context(profile))
     found["budget"] = next((best["num_nodes"] for best in by_rows if best["rows"] == rows), None)
     return found | {"by_rows": by_rows}
 
 
-def budgets_by_rows(llm: LLM, rows: set[int]) -> list[dict[str, Any]]:
+def budgets_by_rows(llm: LLM, rows: set[int], context: int) -> list[dict[str, Any]]:
     """Per number of rows the budget that pays most there; empty without a calibrated tree."""
-    return [{"rows": count, **asdict(best)} for count in sorted(rows) if (best := _budget(llm, count)) is not None]
+    found = [(count, _budget(llm, count, context)) for count in sorted(rows)]
+    return [{"rows": count, **asdict(best)} for count, best in found if best is not None]
+
+
+def typical_context(profile: Profile) -> int:
+    """Positions that an average request holds half-way through its answer."""
+    return round(profile.prompt_tokens.mean + profile.output_tokens.mean / 2)
 
 
 def document(profile: Profile, suggestion: dict[str, Any], source: Sequence[str]) -> dict[str, Any]:
@@ -148,21 +155,21 @@ def document(profile: Profile, suggestion: dict[str, Any], source: Sequence[str]
     }
 
 
-def _budget(llm: LLM, rows: int) -> Budget | None:
+def _budget(llm: LLM, rows: int, context: int) -> Budget | None:
     parts = llm.parts
-    if parts.artifact is None or parts.cost is None or parts.drafter is None:
+    drafter, cost = alone(parts), parts.cost
+    if parts.artifact is None or cost is None or drafter is None:
         return None
-    cost = parts.cost
     topology = parts.artifact.topology(MAX_BUDGET)
-    together = StepCost.single({n: cost.seconds(rows * n) for n in range(1, topology.num_nodes + 1)})
+    together = StepCost.single({n: cost.seconds(rows * n, context) for n in range(1, topology.num_nodes + 1)})
     gains = [node.acceptance for node in parts.artifact.tree.nodes]
-    draft_s = draft_seconds(parts.drafter, topology, llm.runtime.spec.hidden_size)
+    draft_s = draft_seconds(drafter, topology, llm.runtime.spec.hidden_size)
     return best_budget(gains, together, rows * draft_s, rows * OTHER_S, max_nodes=topology.num_nodes)
 
 
 def _service_s(profile: Profile, llm: LLM) -> float:
     """Seconds that one request keeps a row, alone on the machine: its answer's steps (the prompt's pass left out)."""
-    cost, best = llm.parts.cost, _budget(llm, 1)
+    cost, best = llm.parts.cost, _budget(llm, 1, typical_context(profile))
     if best is not None:
         return profile.output_tokens.mean / best.tau * best.step_s
     return 0.0 if cost is None else profile.output_tokens.mean * (cost.seconds(1) + OTHER_S)

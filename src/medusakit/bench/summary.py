@@ -5,6 +5,7 @@ speed = sum(tokens) / sum(decode seconds), prefill apart; tau = sum(tokens after
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +43,7 @@ def mode_summary(answers: Sequence[Answer]) -> dict[str, Any]:
         "nodes_per_step": sum(answer.nodes for answer in answers) / steps if steps else 1.0,
         "accepted_by_depth": accepted_by_depth(answers),
         "rho": rho(answers),
-        "rho_eff": rho_eff(rho(answers), max((len(answer.offered) for answer in answers), default=0)),
+        "rho_eff": rho_eff(rho(answers), mean_depth(answers)),
         "time_split": {name: part / seconds if seconds else 0.0 for name, part in split.items()},
         "ms_per_step": {name: 1e3 * part / steps if steps else 0.0 for name, part in split.items()},
         "prefill_s": sum(answer.prefill_s for answer in answers),
@@ -67,13 +68,19 @@ def rho(answers: Sequence[Answer]) -> float:
     return sum(sum(answer.accepted) for answer in answers) / offered if offered else 0.0
 
 
-def rho_eff(share: float, depth: int) -> float:
+def mean_depth(answers: Sequence[Answer]) -> float:
+    """Depths offered by the steps that drafted, on average."""
+    drafted = sum(answer.offered[0] for answer in answers if answer.offered)
+    return sum(sum(answer.offered) for answer in answers) / drafted if drafted else 0.0
+
+
+def rho_eff(share: float, depth: float) -> float:
     """1 - (1 - rho)^D: the chance that at least one of D depths is accepted if each were by itself, with chance rho.
 
     >>> round(rho_eff(0.5, 3), 3)
     0.875
     """
-    return 1.0 - (1.0 - share) ** depth
+    return 1.0 - math.pow(1.0 - share, depth)
 
 
 def speedups(turns: Sequence[Turn], modes: Sequence[str], *, seed: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import click
 from medusakit.cli.app import App, current_app
 from medusakit.cli.drafting import drafters, grid
 from medusakit.cli.group import Group
-from medusakit.cli.measured import deliver, turn_bar, workload_params
+from medusakit.cli.measured import deliver, turn_bar, wishes, workload_params
 from medusakit.cli.options import MODEL, SAMPLING, SPECULATION, json_option, plots_option, settings
 from medusakit.errors import UsageError
 
@@ -44,7 +44,7 @@ def offline(suite: str, limit: int | None, modes: str, plots: Path | None, json_
     app = current_app()
     params = workload_params(app, MAX_TOKENS)
     names = tuple(name.strip() for name in modes.split(",") if name.strip())
-    config = OfflineConfig(suite, limit, names, params, app.config.threads, params.seed or 0)
+    config = OfflineConfig(suite, limit, names, params, app.config.threads, params.seed or 0, wishes(app))
     llm = app.load()
     with turn_bar(app, "offline") as on_turns:
 

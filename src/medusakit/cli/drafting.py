@@ -68,7 +68,7 @@ def _list(flag: str, default: str, what: str) -> Callable[[Decorated], Decorated
 @workload
 @_list("--depths", "2,3,4", "Depths D of the dense trees.")
 @_list("--branchings", "2,3,4", "Children B under every node of them.")
-@_list("--budgets", "2,3,4,6,8,12,16,24,32", "Nodes of the calibrated tree.")
+@_list("--budgets", "2,3,4,6,8,12,16,24,32", "Nodes of calibrated and of grown trees.")
 @click.option("--write", is_flag=True, help="Make the winner what the heads recommend; needs --heads FOLDER.")
 @plots_option
 @json_option
@@ -82,10 +82,10 @@ def grid(
     plots: Path | None,
     json_file: str | None,
 ) -> None:
-    """Run every dense D x B tree and the calibrated tree at several budgets: what each gives against what it costs.
+    """Run dense D x B trees, and calibrated and grown trees at several budgets: what each gives against what it costs.
 
-    With --write the fastest becomes the `tree` or `budget` that the heads recommend: it counts where no flag, variable
-    or configuration file says otherwise.
+    With --write the fastest becomes what the heads recommend: it counts where no flag, variable or configuration file
+    says otherwise.
     """
     from medusakit.bench.contest import ContestConfig
     from medusakit.bench.grid import GridConfig, check_writable, run_grid, write_winner
@@ -100,6 +100,7 @@ def grid(
         numbers(depths, "--depths", low=1),
         numbers(branchings, "--branchings", low=1),
         numbers(budgets, "--budgets", low=2),
+        app.config.drafter,
         app.config.threads,
     )
     llm = app.load()

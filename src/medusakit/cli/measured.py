@@ -13,6 +13,7 @@ from medusakit.errors import UsageError
 
 if TYPE_CHECKING:
     from medusakit.cli.ui import Ui
+    from medusakit.engine.speculation import Wishes
     from medusakit.settings import SamplingParams
 
 OnTurns = Callable[[int, int, str], None]  # done, total, note
@@ -29,6 +30,16 @@ def workload_params(app: App, max_tokens: int) -> SamplingParams:
     if app.resolved.origins["max_tokens"].source == "default":
         params = replace(params, max_tokens=max_tokens)
     return replace(params, seed=params.seed or 0)
+
+
+def wishes(app: App) -> Wishes:
+    """What `App.load` asks of speculation."""
+    from medusakit.engine.speculation import Wishes
+
+    config = app.config
+    return Wishes(
+        config.drafter, config.tree, config.budget, config.dynamic_tree, config.max_leaves, config.breaker_rho
+    )
 
 
 @contextmanager

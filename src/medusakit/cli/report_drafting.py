@@ -45,8 +45,9 @@ def show_grid(ui: Ui, document: dict[str, Any]) -> None:
         )
         front = " ".join(gain for gain, names in marks.items() if point["name"] in names)
         faster = f"{point['speedup']:.2f}x"
-        rows.append((point["name"], front, point["budget"], point["depth"], *figures, faster, _interval(point)))
-    columns = ("tree", "front of", "nodes", "depth", "verify ms", "draft ms", "tau", "rho_eff", "speed-up", "95 %")
+        nodes = f"{point['nodes_per_step']:.1f}"
+        rows.append((point["name"], front, nodes, point["depth"], *figures, faster, _interval(point)))
+    columns = ("tree", "front of", "nodes/step", "depth", "verify ms", "draft ms", "tau", "rho_eff", "speed-up", "95 %")
     ui.table("", columns, rows, text=2)
     best = document["best"]
     ui.line(f"best: {best['name']}, {best['speedup']:.2f}x with {document['weights']} weights", "head")

@@ -66,7 +66,11 @@ class Config:
         "auto", "speculation", "`auto`, or DxB, e.g. 2x3: two levels, three children each", artifact=True
     )
     dynamic_tree: bool = _setting(
-        True, "speculation", "grow the tree anew at every step; off: the calibrated tree", "--disable-dynamic-tree"
+        True,
+        "speculation",
+        "grow the tree anew at every step; off: the calibrated tree",
+        "--disable-dynamic-tree",
+        artifact=True,
     )
     max_leaves: int = _setting(16, "speculation", "leaves of a tree that is grown at every step", low=1, high=256)
     breaker_rho: float | None = _setting(

@@ -39,7 +39,7 @@ def test_every_drafter_has_its_row(llm: LLM, contest: ContestConfig) -> None:
     rows = document["drafters"]
     assert list(rows) == ["hydra", "suffix", "recycling", "hybrid"]
     assert all(row.keys() >= KEYS for row in rows.values())
-    assert rows["hydra"]["params"] > 0 == rows["suffix"]["params"]
+    assert rows["hydra"]["params"] == rows["hybrid"]["params"] > 0 == rows["suffix"]["params"]
     assert rows["hydra"]["draft_ms"] > 0
     assert all(row["by_category"].keys() == {"coding", "writing"} for row in rows.values())
     assert rows["suffix"]["tau"] > 1.1  # a toy model repeats itself
@@ -58,7 +58,7 @@ def test_heads_with_noise_stand_beside_the_unharmed(llm: LLM, contest: ContestCo
 
 
 def test_what_cannot_be_meant(llm: LLM, contest: ContestConfig) -> None:
-    with pytest.raises(UsageError, match="no drafter 'sufix' works here; there are: hydra, suffix, recycling"):
+    with pytest.raises(UsageError, match="no drafter 'sufix' works here; there are: hydra, suffix, recycling, hybrid"):
         run_drafters(llm, DraftersConfig(contest, names=("sufix",), budget=4))
     bare = LLM(replace(llm.parts, artifact=None))
     with pytest.raises(UsageError, match="no heads to degrade"):

@@ -74,7 +74,7 @@ def test_trees_against_the_time_of_their_pass(tmp_path: Path) -> None:
     assert file.name == "pareto.svg"
     found = texts(file)
     assert found.count("2x3") == found.count("4") == 2  # once a panel
-    assert {"Pareto front", "dense D x B", "calibrated", "20", "rho_eff, f32 weights"} <= set(found)
+    assert {"Pareto front", "dense D x B", "calibrated, by nodes", "20", "rho_eff, f32 weights"} <= set(found)
 
 
 def test_drafters_and_worse_heads(tmp_path: Path) -> None:

@@ -89,4 +89,4 @@ def test_rho_is_accepted_over_offered_depths() -> None:
     assert rho([made(10, 10, 1.0)]) == 0.0
     assert rho_eff(0.5, 3) == pytest.approx(0.875) and rho_eff(0.0, 4) == 0.0 == rho_eff(0.9, 0)
     found = mode_summary([deep, flat])
-    assert (found["rho"], found["rho_eff"]) == (0.5, pytest.approx(1 - 0.5**3))
+    assert (found["rho"], found["rho_eff"]) == (0.5, pytest.approx(1 - 0.5 ** (20 / 11)))

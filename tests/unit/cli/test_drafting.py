@@ -32,7 +32,7 @@ TABLE: dict[str, Any] = {
 
 def point(name: str, kind: str, verify_ms: float, tau: float, speedup: float) -> dict[str, Any]:
     figures = {"verify_ms": verify_ms, "draft_ms": 1.0, "tau": tau, "rho": 0.5, "rho_eff": 0.75, "speedup": speedup}
-    return {"name": name, "kind": kind, "depth": 2, "branching": 2, "budget": 7, "ci95": [1.0, 2.0], **figures}
+    return {"name": name, "kind": kind, "depth": 2, "nodes_per_step": 7.0, "ci95": [1.0, 2.0], **figures}
 
 
 PLAIN, DENSE, WIDE = (
