@@ -34,7 +34,10 @@ def drafting_drawings(document: Document, caption: str) -> Iterator[tuple[str, C
 
 
 def plot_fronts(points: Sequence[Point], fronts: Mapping[str, Sequence[Point]], caption: str = "") -> Figure:
-    """Every tree: what it gives against what its verify pass takes, one panel a gain, with the Pareto front."""
+    """Every tree: what it gives against what its verify pass takes, one panel a gain, with the Pareto front.
+
+    Trees of one kind that differ in their nodes alone are named only where they are on the front.
+    """
     figure = blank(1.6 * PANEL * len(fronts), 1.4 * PANEL)
     for place, (gain, front) in enumerate(fronts.items()):
         axes = figure.add_subplot(1, len(fronts), place + 1)
@@ -44,7 +47,8 @@ def plot_fronts(points: Sequence[Point], fronts: Mapping[str, Sequence[Point]], 
             axes.scatter(xs, ys, s=28, color=colour, edgecolors=INK, linewidths=0.5, label=label, zorder=3)
         names = {point["name"] for point in front}
         for point in points:
-            _label(axes, point, gain, on_front=point["name"] in names)
+            if point["name"] in names or point["kind"] in ("dense", "plain"):
+                _label(axes, point, gain, on_front=point["name"] in names)
         _log_scale(axes)
         axes.set_xlabel("T_verify, ms a pass (logarithmic)")
         axes.set_title(f"{GAINS[gain]}{caption}", pad=10)
@@ -86,7 +90,7 @@ def plot_degraded(degraded: Sequence[Point], caption: str = "") -> Figure:
         text = f"noise {point['noise']:g}, tau {point['tau']:.2f}"
         place = (point["rho"], point["speedup"])
         axes.annotate(text, place, xytext=(4, -12), textcoords="offset points", color=INK, fontsize=8)
-    axes.set_ylim(0, None)
+    axes.set_ylim(0, 1.1 * max(1.0, *high))
     axes.set_xlabel("rho: accepted depths / offered depths")
     axes.set_ylabel("speed over plain")
     axes.set_title(f"Speed against draft quality{caption}", pad=12)

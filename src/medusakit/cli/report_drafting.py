@@ -62,7 +62,8 @@ def show_profile(ui: Ui, document: dict[str, Any]) -> None:
         (name, *(_count(document[key][part]) for part in ("p50", "p95", "mean", "most")))
         for name, key in (("prompt tokens", "prompt_tokens"), ("output tokens", "output_tokens"))
     ]
-    ui.table(f"{document['requests']} requests", ("", "P50", "P95", "mean", "most"), rows)
+    title = f"{document['requests']:,} request{'s' if document['requests'] != 1 else ''}"
+    ui.table(title, ("", "P50", "P95", "mean", "most"), rows)
     load, suggestion = document["load"], document["suggestion"]
     if load["rate_per_s"] is not None:
         ui.line(f"{load['rate_per_s']:.3g} requests a second")
