@@ -18,6 +18,7 @@ class Answer:
     """Token ids (end of sequence included) and the counts and seconds of decoding; prefill and its token stand apart.
 
     steps     verify passes; nodes: rows of all passes; offered, accepted: drafted depths, by depth
+    context   positions held in the middle of the answer
     """
 
     token_ids: tuple[int, ...]
@@ -30,6 +31,7 @@ class Answer:
     other_s: float
     offered: tuple[int, ...] = ()
     accepted: tuple[int, ...] = ()
+    context: float = 0.0
 
     @property
     def decode_s(self) -> float:
@@ -54,6 +56,7 @@ class Answer:
             stats.other_s,
             tuple(stats.offered_by_depth),
             tuple(stats.accepted_by_depth),
+            stats.num_prompt_tokens + stats.num_tokens / 2,
         )
 
 

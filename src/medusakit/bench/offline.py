@@ -10,7 +10,7 @@ from medusakit.bench import adversarial
 from medusakit.bench.answers import EngineMode, Mode, TransformersMode
 from medusakit.bench.circumstances import circumstances
 from medusakit.bench.equality import equality_summary
-from medusakit.bench.summary import Turn, mode_summary, speedups
+from medusakit.bench.summary import Turn, mode_summary, predicted, speedups
 from medusakit.bench.turns import Asked, Differences, answered_turns, collect, speeds
 from medusakit.bench.workloads import load_suite
 from medusakit.engine.speculation import Wishes
@@ -98,10 +98,13 @@ def make_modes(llm: LLM, config: OfflineConfig) -> list[Mode]:
 def document(llm: LLM, config: OfflineConfig, turns: Sequence[Turn], differences: Differences) -> dict[str, Any]:
     """The report's document: the issue's keys and the circumstances."""
     names = [mode for mode in MODES if mode in turns[0].answers]
+    ratios = speedups(turns, names, seed=config.seed)
+    if "medusa/plain" in ratios and llm.parts.cost is not None:
+        ratios["medusa/plain"]["predicted"] = predicted(turns, llm.parts.cost)
     return {
         "modes": {name: mode_summary([turn.answers[name] for turn in turns]) for name in names},
         "by_category": _by_category(turns, names),
-        "speedup": speedups(turns, names, seed=config.seed),
+        "speedup": ratios,
         "identical": {pair: equality_summary(found) for pair, found in differences.items()},
         "lossless": config.params.acceptance == "exact",
         "weights": llm.runtime.capabilities.weights,

@@ -12,6 +12,7 @@ from typing import Any
 
 from medusakit.bench.answers import Answer
 from medusakit.bench.stats import is_looping, paired_ratio
+from medusakit.tree.cost import StepCost, predicted_speedup
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,21 @@ def speedups(turns: Sequence[Turn], modes: Sequence[str], *, seed: int) -> dict[
     return {
         f"{fast}/{slow}": speedup(turns, fast, slow, seed=seed) for fast, slow in pairs if {fast, slow} <= set(modes)
     }
+
+
+def predicted(turns: Sequence[Turn], cost: StepCost) -> dict[str, float]:
+    """What T(n) as measured at load promises for these answers' tau, nodes, context, draft and other time; and the
+    share of it that was reached. It knows nothing of what else the machine did meanwhile."""
+    medusa, plain = (
+        mode_summary([turn.answers[name] for turn in turns if name in turn.answers]) for name in ("medusa", "plain")
+    )
+    context = sum(turn.answers["medusa"].context for turn in turns) / len(turns)
+    added_ms = medusa["ms_per_step"]["other"] - plain["ms_per_step"]["other"]
+    nodes = max(1, round(medusa["nodes_per_step"]))
+    draft_s, other_s = medusa["ms_per_step"]["draft"] / 1e3, added_ms / 1e3
+    ratio = predicted_speedup(medusa["tau"], nodes, cost, draft_s, other_s, context=round(context))
+    reached = medusa["tokens_per_s"] / plain["tokens_per_s"] / ratio if plain["tokens_per_s"] else 0.0
+    return {"ratio": ratio, "reached": reached, "context": context}
 
 
 def speedup(turns: Sequence[Turn], fast: str, slow: str, *, seed: int) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from medusakit.bench.answers import Answer
-from medusakit.bench.summary import Turn, accepted_by_depth, mode_summary, rho, rho_eff, speedups
+from medusakit.bench.summary import Turn, accepted_by_depth, mode_summary, predicted, rho, rho_eff, speedups
+from medusakit.tree.cost import StepCost
 
 
 def made(tokens: int, steps: int, forward: float, draft: float = 0.0, other: float = 0.0, **rest: object) -> Answer:
@@ -90,3 +91,13 @@ def test_rho_is_accepted_over_offered_depths() -> None:
     assert rho_eff(0.5, 3) == pytest.approx(0.875) and rho_eff(0.0, 4) == 0.0 == rho_eff(0.9, 0)
     found = mode_summary([deep, flat])
     assert (found["rho"], found["rho_eff"]) == (0.5, pytest.approx(1 - 0.5 ** (20 / 11)))
+
+
+def test_the_prediction_takes_these_answers_tau_and_times() -> None:
+    """20 tokens in 10 steps of 4 nodes: T(4) = 0.12 s beside T(1) = 0.1 s, draft 0.02 s, 0.01 s more of other."""
+    medusa = made(20, 10, 1.3, 0.2, 0.2, context=256.0)
+    plain = made(20, 20, 2.0, 0.0, 0.2, nodes=20, context=256.0)
+    found = predicted([Turn("q", "c", 0, {"medusa": medusa, "plain": plain})], StepCost.single({1: 0.1, 4: 0.12}))
+    assert found["ratio"] == pytest.approx(2.0 * 0.1 / (0.12 + 0.02 + 0.01))
+    assert found["reached"] == pytest.approx((20 / 1.7) / (20 / 2.2) / found["ratio"])
+    assert found["context"] == 256.0
