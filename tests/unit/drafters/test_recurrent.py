@@ -155,6 +155,21 @@ def test_rows_of_a_batch_do_not_touch_each_other(config: DrafterConfig, shape: T
         assert_agrees(draft, net, ids, hidden, len(state.ids) - 2)
 
 
+@families(CONFIGS)
+def test_a_row_whose_paths_are_improbable_is_drafted_no_further(config: DrafterConfig) -> None:
+    net = random_net(config)
+    drafter = drafter_of(config, net)
+    answers = [answer(8, seed) for seed in (1, 2, 3)]
+    states = [walk_to(drafter, 3, *answers[row], row=row) for row in range(3)]
+    whole = drafter.propose(states, Beam((3, 2, 2), 4))
+    sure = sorted(float(np.exp(draft.logprobs[1])) for draft in whole)
+    cut = drafter.propose(states, Beam((3, 2, 2), 4, least=(sure[0] + sure[1]) / 2))
+    depths = [draft.topology.max_depth for draft in cut]
+    assert sorted(depths)[0] == 1 and max(depths) > 1
+    for draft, (ids, hidden) in zip(cut, answers, strict=True):
+        assert_agrees(draft, net, ids, hidden, 3)
+
+
 @settings(max_examples=6, deadline=None)
 @given(st.sampled_from(CONFIGS), st.lists(st.integers(0, 4), min_size=1, max_size=8), st.integers(0, 2**31))
 def test_any_tree_runs_through_the_same_graph(config: DrafterConfig, choices: list[int], seed: int) -> None:

@@ -1,9 +1,10 @@
-"""A recurrent drafter at work: one session, one call per draft, as many rows as there are."""
+"""A recurrent drafter at work: level by level, all rows together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from math import log
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,96 +12,132 @@ from medusakit.artifact.schema import DrafterConfig
 from medusakit.drafters.base import Beam, DraftState, Shape
 from medusakit.drafters.heads import HeadsDrafter
 from medusakit.drafters.plan import beam_sizes, check_beam, draft_of_beam, draft_of_topology
-from medusakit.drafters.recurrent.graph import Cell, Kind, build_recurrent
+from medusakit.drafters.recurrent.graph import Cell, build_level, build_start
 from medusakit.drafters.rows import TableRows, rms_normalised
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.onnx.session import make_session
-from medusakit.tree.topology import Draft, FloatArray, IntArray
+from medusakit.tree.topology import Draft, FloatArray, IntArray, Topology
 
 Arrays = dict[str, np.ndarray[Any, Any]]
+State = list[FloatArray]
+
+
+class Guesses(NamedTuple):
+    """What a level says of N nodes: their next state [N, w_i], places in the draft vocabulary and log-probs [N, B]."""
+
+    state: State
+    places: IntArray
+    logprobs: FloatArray
 
 
 class RecurrentDrafter(HeadsDrafter):
     """Drafts along a tree or a beam, token by token. A family gives its cell, and the inputs that the cell declares."""
 
     def _prepare(self, config: DrafterConfig, source: WeightSource) -> None:
-        self._cell = self._make_cell(config, source.spec.hidden_size)
+        cell = self._make_cell(config, source.spec.hidden_size)
         self._embedding = TableRows.embedding(source)
         tied = source.spec.tied_embeddings
-        self._draft_embedding = self._head_rows if tied else self._embedding.take(self._draft_ids)
-        self._sessions: dict[tuple[Kind, int], Any] = {}
+        rows = self._head_rows if tied else self._embedding.take(self._draft_ids)
+        self._draft_embedding = rms_normalised(rows).astype(np.float16 if self._quantised else np.float32)
+        self._level = make_session(build_level(cell, self._head_rows, quantised=self._quantised), threads=self._threads)
+        self._start: Any = None
+        if cell.has_start:
+            graph = build_start(cell, source.spec.hidden_size, quantised=self._quantised)
+            self._start = make_session(graph, threads=self._threads)
 
     def _make_cell(self, config: DrafterConfig, hidden_size: int) -> Cell:
         """Raises ArtifactError for parameters that the family does not know."""
         raise NotImplementedError
 
     def _context(self, states: Sequence[DraftState]) -> Arrays:
-        """What the cell reads besides hidden state and root."""
+        """What the cell's start reads besides hidden state and root."""
         return {}
 
     def _learn(self, states: Sequence[DraftState], found: Arrays) -> None:
-        """Outputs of the draft that are worth keeping for the next one."""
+        """Outputs of the start that are worth keeping for the next draft."""
 
     def propose(self, states: Sequence[DraftState], shape: Shape) -> list[Draft]:
         if isinstance(shape, Beam):
-            return self._propose_beam(states, shape)
-        levels = self._levels(shape)
-        if not levels:
-            return [Draft(shape, np.array([state.root_id]), np.zeros(1, np.float32)) for state in states]
-        feeds: Arrays = {}
+            return self._along_beam(states, shape)
+        return self._along_topology(states, shape)
+
+    def _along_topology(self, states: Sequence[DraftState], shape: Topology) -> list[Draft]:
+        levels, tables = self._levels(shape), []
+        if levels:
+            state, embedded = self._begun(states)
         for depth, level in enumerate(levels):
-            feeds[f"branching_{depth}"] = np.array([level.branching])
+            found = self._guess(state, embedded, depth, level.branching)
+            tables.append(found)
             if depth + 1 < len(levels):
-                feeds[f"take_{depth}"] = level.flat()[level.expanded]
-        found = self._run("topology", len(levels), states, feeds)
+                take = np.tile(level.flat()[level.expanded], (len(states), 1))
+                state, embedded = self._followed(found, take)
         return [
-            draft_of_topology(shape, levels, state.root_id, self._tables(found, len(levels), row))
+            draft_of_topology(shape, levels, state.root_id, [self._table(found, row, len(states)) for found in tables])
             for row, state in enumerate(states)
         ]
 
-    def _propose_beam(self, states: Sequence[DraftState], beam: Beam) -> list[Draft]:
+    def _along_beam(self, states: Sequence[DraftState], beam: Beam) -> list[Draft]:
+        """Rows whose paths have all become improbable are drafted no further."""
         check_beam(beam, max_depth=self._depth)
         branching, widths = beam_sizes(beam, len(self._draft_ids))
-        feeds: Arrays = {}
+        least = log(max(beam.least, 1e-30))
+        rows = list(range(len(states)))
+        totals = np.zeros((len(rows), 1), np.float32)
+        chosen: list[list[IntArray]] = [[] for _ in rows]
+        tables: list[list[tuple[IntArray, FloatArray]]] = [[] for _ in rows]
+        state, embedded = self._begun(states)
         for depth, width in enumerate(widths):
-            feeds |= {f"branching_{depth}": np.array([branching]), f"width_{depth}": np.array([width])}
-        found = self._run("beam", len(widths), states, feeds)
-        return [
-            draft_of_beam(
-                state.root_id,
-                [found[f"chosen_{k}"][row] for k in range(len(widths))],
-                branching,
-                self._tables(found, len(widths), row),
-            )
-            for row, state in enumerate(states)
-        ]
+            found = self._guess(state, embedded, depth, branching)
+            paths = (totals[:, :, None] + found.logprobs.reshape(*totals.shape, branching)).reshape(len(rows), -1)
+            take = np.argsort(-paths, axis=1, kind="stable")[:, :width]
+            totals = np.take_along_axis(paths, take, axis=1)
+            for place, row in enumerate(rows):
+                chosen[row].append(take[place])
+                tables[row].append(self._table(found, place, len(rows)))
+            going_on = np.flatnonzero(totals[:, 0] >= least)
+            if depth + 1 == len(widths) or not len(going_on):
+                break
+            state, embedded = self._followed(found, take, going_on)
+            rows, totals = [rows[place] for place in going_on], totals[going_on]
+        return [draft_of_beam(state.root_id, chosen[row], branching, tables[row]) for row, state in enumerate(states)]
 
-    def _run(self, kind: Kind, levels: int, states: Sequence[DraftState], feeds: Arrays) -> Arrays:
-        feeds["hidden"] = np.stack([state.hidden for state in states])
-        feeds["root"] = self._embedded([state.root_id for state in states])
-        feeds |= self._context(states)
-        session = self._session(kind, levels)
-        names = [output.name for output in session.get_outputs()]
-        found: Arrays = dict(zip(names, session.run(names, feeds), strict=True))
+    def _begun(self, states: Sequence[DraftState]) -> tuple[State, FloatArray]:
+        """State and embedded root of every row."""
+        hidden = np.stack([state.hidden for state in states])
+        root = self._embedded([state.root_id for state in states])
+        if self._start is None:
+            return [hidden], root
+        names = [output.name for output in self._start.get_outputs()]
+        feeds = {"hidden": hidden, "root": root, **self._context(states)}
+        found: Arrays = dict(zip(names, self._start.run(names, feeds), strict=True))
         self._learn(states, found)
-        return found
+        return [found[f"state_{part}"] for part in range(sum(name.startswith("state_") for name in names))], root
+
+    def _guess(self, state: State, embedded: FloatArray, depth: int, branching: int) -> Guesses:
+        feeds: Arrays = {f"state_{part}": value for part, value in enumerate(state)}
+        feeds |= {"embedded": embedded, "level": np.array([depth]), "branching": np.array([branching])}
+        names = [*(f"next_{part}" for part in range(len(state))), "ids", "logprobs"]
+        *following, places, logprobs = self._level.run(names, feeds)
+        return Guesses(following, places, logprobs)
+
+    def _followed(self, found: Guesses, take: IntArray, rows: IntArray | None = None) -> tuple[State, FloatArray]:
+        """State and embedded token of the nodes that are drafted on.
+
+        take  [R, m] flat places in each row's part of the level's table; rows: which of the R go on (None: all)
+        """
+        num_rows, branching = len(take), found.places.shape[1]
+        table = found.places.size // num_rows
+        places = (take + table * np.arange(num_rows)[:, None])[slice(None) if rows is None else rows].reshape(-1)
+        tokens = found.places.reshape(-1)[places]
+        state = [part[places // branching] for part in found.state]
+        return state, self._draft_embedding[tokens].astype(np.float32)
 
     def _embedded(self, ids: Sequence[int]) -> FloatArray:
         """[n, d] rms(e(token))."""
         return rms_normalised(np.stack([self._embedding.one(token) for token in ids]))
 
-    def _session(self, kind: Kind, levels: int) -> Any:
-        if (kind, levels) not in self._sessions:
-            graph = build_recurrent(
-                self._cell,
-                kind=kind,
-                levels=levels,
-                head_rows=self._head_rows,
-                embedding_rows=self._draft_embedding,
-                quantised=self._quantised,
-            )
-            self._sessions[kind, levels] = make_session(graph, threads=self._threads)
-        return self._sessions[kind, levels]
-
-    def _tables(self, found: Arrays, levels: int, row: int) -> list[tuple[IntArray, FloatArray]]:
-        return [(self._draft_ids[found[f"ids_{k}"][row]], found[f"logprobs_{k}"][row]) for k in range(levels)]
+    def _table(self, found: Guesses, row: int, num_rows: int) -> tuple[IntArray, FloatArray]:
+        """Token ids and log-probs [parents, branching] of one row."""
+        parents = len(found.places) // num_rows
+        mine = slice(row * parents, (row + 1) * parents)
+        return self._draft_ids[found.places[mine]], found.logprobs[mine]

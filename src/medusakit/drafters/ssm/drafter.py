@@ -46,7 +46,7 @@ class SsmDrafter(RecurrentDrafter):
         }
 
     def _learn(self, states: Sequence[DraftState], found: Arrays) -> None:
-        for state, memory in zip(states, found["committed"], strict=True):
+        for state, memory in zip(states, found["state_0"], strict=True):
             self._carried[state.row] = memory
             self._waiting.clear(state.row)
 
