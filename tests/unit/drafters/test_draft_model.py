@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine_fakes import VOCAB, LetterTokenizer, answer, plain_engine
 from medusakit.drafters.base import DraftState
+from medusakit.drafters.draft_model import load
 from medusakit.drafters.draft_model.drafter import BEAM, DraftModelDrafter
+from medusakit.drafters.draft_model.load import load_draft_model
 from medusakit.engine.controller import FixedController, make_plan
 from medusakit.engine.engine import Engine
-from medusakit.errors import UsageError
+from medusakit.errors import UnsupportedModelError, UsageError
+from medusakit.models.resolve import open_weights, resolve
+from medusakit.models.spec import ModelSpec
 from medusakit.runtimes.reference import ReferenceRuntime, random_reference
 from medusakit.settings import SamplingParams
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy
 from medusakit.tree.topology import Beam, Draft, Topology
+from tiny import write_hf
 
 TREE = Topology.from_rank_paths([(0,), (2,), (2, 1), (0, 0), (2, 1, 0), (1,), (0, 0, 1)])
 SHAPES = [TREE, Topology.chain(4), Beam((3, 2, 2), 4), BEAM]
@@ -128,3 +135,47 @@ def test_too_deep_a_shape_is_refused() -> None:
         drafter.propose([state([1])], Topology.chain(9))
     with pytest.raises(UsageError, match="9 levels"):
         drafter.propose([state([1])], Beam((1,) * 9))
+
+
+def test_rows_whose_paths_are_improbable_are_drafted_no_further() -> None:
+    drafter = DraftModelDrafter(runtime())
+    states = [state([token, 3], row) for row, token in enumerate((1, 5, 9))]
+    sure = sorted(float(np.exp(draft.logprobs[1])) for draft in drafter.propose(states, BEAM))
+    cut = drafter.propose(states, replace(BEAM, least=(sure[0] + sure[1]) / 2))
+    depths = [draft.topology.max_depth for draft in cut]
+    assert min(depths) == 1 and max(depths) > 1
+    for draft, one in zip(cut, states, strict=True):
+        assert_is_the_models_own(draft, one.ids)
+        assert draft.topology.num_nodes == 1 + sum(BEAM.widths[: draft.topology.max_depth])
+
+
+def test_it_is_opened_by_name_with_a_row_for_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEDUSA_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(load, "load_tokenizer", lambda _: LetterTokenizer())
+    folder, spec = tiny_model(tmp_path / "small", 3)
+    drafter = load_draft_model(str(folder), spec, LetterTokenizer(), threads=1, max_rows=2)  # type: ignore[arg-type]
+    drafts = drafter.propose([state([1, 2, 3], 0), state([4, 5], 1)], BEAM)
+    assert [draft.topology.max_depth for draft in drafts] == [4, 4]
+    drafter.close()
+
+
+@pytest.mark.parametrize(
+    ("changed", "other", "message"),
+    [
+        ({"vocab_size": 127}, LetterTokenizer(), "vocabulary of 128, the model 127"),
+        ({}, LetterTokenizer(hash="numbers"), "tokenizer letters, the model numbers"),
+    ],
+)
+def test_another_vocabulary_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, int], other: LetterTokenizer, message: str
+) -> None:
+    monkeypatch.setattr(load, "load_tokenizer", lambda _: LetterTokenizer())
+    folder, spec = tiny_model(tmp_path / "small", 3)
+    with pytest.raises(UnsupportedModelError, match=message) as caught:
+        load_draft_model(str(folder), replace(spec, **changed), other)  # type: ignore[arg-type]
+    assert str(folder) in str(caught.value)
+
+
+def tiny_model(folder: Path, seed: int) -> tuple[Path, ModelSpec]:
+    path = write_hf(folder, "llama", seed=seed)
+    return path, open_weights(resolve(str(path))).spec

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import log
 
 import numpy as np
 
@@ -51,7 +52,8 @@ class DraftModelDrafter:
         if isinstance(shape, Beam):
             check_beam(shape, max_depth=self.max_depth)
             branching, widths = beam_sizes(shape, vocab_size)
-            grown = self._grow(states, [branching] * len(widths), [_Best(width) for width in widths])
+            least = log(max(shape.least, 1e-30))
+            grown = self._grow(states, [branching] * len(widths), [_Best(width, least) for width in widths])
             return [
                 draft_of_beam(state.root_id, nodes.chosen, branching, nodes.tables)
                 for state, nodes in zip(states, grown, strict=True)
@@ -78,11 +80,14 @@ class DraftModelDrafter:
     def _grow(
         self, states: Sequence[DraftState], branchings: Sequence[int], choices: Sequence[_Best | _Planned]
     ) -> list[_Nodes]:
-        """Level by level, one pass for all rows."""
+        """Level by level, one pass for all rows that go on."""
         grown = [_Nodes([state.root_id]) for state in states]
         for depth, (branching, choice) in enumerate(zip(branchings, choices, strict=True)):
-            scores = self._first_pass(states) if depth == 0 else self._pass(states, grown)
-            for nodes, row_scores in zip(grown, scores, strict=True):
+            going = [(state, nodes) for state, nodes in zip(states, grown, strict=True) if nodes.newest]
+            if not going:
+                break
+            scores = self._pass(going) if depth else self._first_pass(states)
+            for (_, nodes), row_scores in zip(going, scores, strict=True):
                 nodes.guess(row_scores, branching)
                 nodes.choose(choice)
         return grown
@@ -101,10 +106,9 @@ class DraftModelDrafter:
                 row.ids.extend(ids[:-1])
         return leaves
 
-    def _pass(self, states: Sequence[DraftState], grown: Sequence[_Nodes]) -> list[_Leaves]:
-        trees = [(self._rows[state.row].handle, nodes.tree()) for state, nodes in zip(states, grown, strict=True)]
-        scores = self._runtime.forward(trees)
-        return [_Leaves(one, nodes.newest) for one, nodes in zip(scores, grown, strict=True)]
+    def _pass(self, going: Sequence[tuple[DraftState, _Nodes]]) -> list[_Leaves]:
+        scores = self._runtime.forward([(self._rows[state.row].handle, nodes.tree()) for state, nodes in going])
+        return [_Leaves(one, nodes.newest) for one, (_, nodes) in zip(scores, going, strict=True)]
 
     def _missing(self, state: DraftState) -> list[int]:
         """Ids up to the root that the row's KV lacks, the root last; a long gap is run at once."""
@@ -166,22 +170,29 @@ class _Nodes:
         ids, logprobs = self.tables[-1]
         paths = (self.total[:, None] + logprobs).reshape(-1)
         places = choice.places(paths)
+        self.chosen.append(places)
+        if not choice.goes_on(paths):
+            self.newest = []
+            return
         first = len(self.tokens)
         self.parents.extend(self.newest[place // ids.shape[1]] for place in places.tolist())
         self.tokens.extend(ids.reshape(-1)[places].tolist())
         self.newest = list(range(first, len(self.tokens)))
         self.total = paths[places]
-        self.chosen.append(places)
 
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """A beam: the `width` most probable paths."""
+    """A beam: the `width` most probable paths, while one has a log-probability of `least` or more."""
 
     width: int
+    least: float
 
     def places(self, paths: FloatArray) -> IntArray:
         return np.argsort(-paths, kind="stable")[: self.width]
+
+    def goes_on(self, paths: FloatArray) -> bool:
+        return float(paths.max()) >= self.least
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +203,9 @@ class _Planned:
 
     def places(self, paths: FloatArray) -> IntArray:
         return self.level.flat()[self.level.expanded]
+
+    def goes_on(self, paths: FloatArray) -> bool:
+        return True
 
 
 def _best(logits: FloatArray, count: int) -> Table:
