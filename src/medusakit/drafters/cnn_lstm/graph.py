@@ -6,7 +6,7 @@ before t, the newest last, zeros where there is none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -20,6 +20,7 @@ class CnnLstmCell:
     """Its state: the LSTM's output and memory, and h_t, which every prediction adds to."""
 
     has_start = True
+    shared: Mapping[str, Sequence[int | str]] = {}
 
     def __init__(self, params: CnnLstmParams, tensors: Mapping[str, FloatArray], hidden_size: int) -> None:
         self._tensors, self._size, self._window = tensors, hidden_size, params.window

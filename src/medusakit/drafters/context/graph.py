@@ -1,15 +1,16 @@
 """The context layer as ONNX nodes (see context/torch.py for the formulas).
 
-Inputs besides those of recurrent/graph.py, with C positions read by earlier drafts and M committed since then:
+The start reads besides hidden state and root, with C positions read by earlier drafts and M committed since then:
     past_keys, past_values [R, C, w]           zeros where a row has fewer
     before_hidden, before_embedded [R, M, d]   likewise
     distance [R, C + M]                        of each of those to t, FAR where there is none or it is not seen
-Outputs besides: committed_keys, committed_values [R, M, w], which are the next draft's past.
+It makes committed_keys, committed_values [R, M, w], which are the next draft's past, and for every level the P = C + M
+positions in the form in which its nodes look at them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -22,96 +23,123 @@ FAR = np.float32(1e15)  # whatever a head's slope, exp(-slope * FAR) is zero
 
 
 class ContextCell:
-    """Its state: the prediction, and the keys and values of the path so far, with room for those of every depth."""
+    """Its state: the prediction, and keys and values of the path so far, [N, D * w] with a place for every depth."""
+
+    has_start = True
 
     def __init__(self, params: ContextParams, tensors: Mapping[str, FloatArray], hidden_size: int) -> None:
         self._tensors, self._size, self._heads, self._width = tensors, hidden_size, params.heads, params.width
         self._slope = np.exp(tensors["log_slope"]).astype(np.float32)
-        self._room = len(tensors["depth"]) * params.width
-        self.widths = (hidden_size, self._room, self._room)
+        self._depth = len(tensors["depth"])
+        self.widths = (hidden_size, self._depth * params.width, self._depth * params.width)
+        self.shared: Mapping[str, Sequence[int | str]] = {
+            "seen_keys": ("R", self._heads, HEAD_SIZE, "P"),
+            "seen_values": ("R", self._heads, "P", HEAD_SIZE),
+            "seen_bias": ("R", self._heads, 1, "P"),
+        }
 
     def start(self, g: DraftGraph, hidden: str, root: str) -> State:
         before = [g.input(f"before_{part}", np.float32, ["R", "M", self._size]) for part in ("hidden", "embedded")]
-        reads = g.node("Concat", [g.rms(before[0], self._size, "normed_before"), before[1]], "reads_before", axis=-1)
-        self._read(g, reads, "_before")
+        reads = g.node("Concat", [g.rms(before[0], self._size, "normed"), before[1]], "reads", axis=-1)
+        self._read(g, reads, {"w_qkv": self._tensors["w_qkv"]})
         for part, turned in (("keys", [0, 2, 3, 1]), ("values", [0, 2, 1, 3])):
             past = g.input(f"past_{part}", np.float32, ["R", "C", self._width])
-            new = g.node(
-                "Identity", [f"{part}_before"], g.output(f"committed_{part}", np.float32, ["R", "M", self._width])
-            )
-            joined = self._by_head(g, g.node("Concat", [past, new], f"{part}_joined", axis=1), f"{part}_split")
-            g.node("Transpose", [joined], f"seen_{part}", perm=turned)
+            new = g.node("Identity", [part], g.output(f"committed_{part}", np.float32, ["R", "M", self._width]))
+            joined = g.node("Concat", [past, new], f"{part}_joined", axis=1)
+            split = g.node("Reshape", [joined, g.ints(0, 0, self._heads, HEAD_SIZE)], f"{part}_by_head")
+            g.node("Transpose", [split], f"seen_{part}", perm=turned)
         distance = g.node("Unsqueeze", [g.input("distance", np.float32, ["R", "P"]), g.ints(1, 2)], "distance_by_head")
-        penalty = g.constant("penalty", -self._slope[:, None, None])
-        g.node("Mul", [distance, penalty], "bias")  # [R, heads, 1, P]
-        return hidden, "", ""
+        g.node("Mul", [distance, g.constant("penalty", -self._slope[:, None, None])], "seen_bias")
+        empty = g.constant("empty", np.zeros((1, self.widths[1]), np.float32))
+        shape = g.node("Concat", [_rows(g, hidden, "num_rows"), g.ints(self.widths[1])], "empty_shape", axis=0)
+        path = g.node("Expand", [empty, shape], "empty_path")
+        return hidden, path, path
 
-    def step(self, g: DraftGraph, state: State, embedded: str, level: int) -> tuple[State, str]:
-        at, (predicted, keys, values) = f"_{level}", state
-        reads = g.node("Concat", [g.rms(predicted, self._size, f"normed{at}"), embedded], f"reads{at}", axis=-1)
-        self._read(g, reads, at)
-        keys, values = (self._path(g, old, f"{part}{at}", level) for old, part in ((keys, "keys"), (values, "values")))
+    def step(self, g: DraftGraph, state: State, embedded: str, level: str) -> tuple[State, str]:
+        predicted, keys, values = state
+        reads = g.node("Concat", [g.rms(predicted, self._size, "normed"), embedded], "reads", axis=-1)
+        self._read(g, reads, {name: self._tensors[name] for name in ("w_qkv", "w_in")})
+        here = self._at_level(g, "here", np.eye(self._depth, dtype=np.float32)[:, :, None, None], level)
+        keys, values = (self._placed(g, old, part, here) for old, part in ((keys, "keys"), (values, "values")))
         found = self._attend(g, keys, values, level)
-        of_found = g.linear(found, "w_found", self._tensors["w_found"], f"of_found{at}")
-        mixed = g.node("Add", [f"of_reads{at}", of_found], f"mixed{at}")
-        mixed = g.node("Add", [mixed, g.constant(f"depth{at}", self._tensors["depth"][level])], f"shifted{at}")
-        g.nodes("Split", [mixed], [f"gate{at}", f"up{at}"], axis=-1, num_outputs=2)
-        inner = g.node("Mul", [g.silu(f"gate{at}", f"silu{at}"), f"up{at}"], f"inner{at}")
-        delta = g.linear(inner, "w_out", self._tensors["w_out"], f"delta{at}")
-        predicted = g.node("Add", [predicted, delta], f"predicted{at}")
-        return (predicted, self._padded(g, keys, level), self._padded(g, values, level)), predicted
+        of_found = g.linear(found, "w_found", self._tensors["w_found"], "of_found")
+        depth = self._at_level(g, "depth", self._tensors["depth"], level)
+        mixed = g.node("Add", [g.node("Add", ["of_reads", of_found], "mixed"), depth], "shifted")
+        g.nodes("Split", [mixed], ["gate", "up"], axis=-1, num_outputs=2)
+        inner = g.node("Mul", [g.silu("gate", "gated"), "up"], "inner")
+        delta = g.linear(inner, "w_out", self._tensors["w_out"], "delta")
+        predicted = g.node("Add", [predicted, delta], "predicted")
+        flat = (g.node("Reshape", [x, g.ints(0, self.widths[1])], f"{x}_flat") for x in (keys, values))
+        return (predicted, *flat), predicted
 
-    def _read(self, g: DraftGraph, reads: str, at: str) -> None:
-        """Makes query, keys and values [R, N, w] and of_reads [R, N, 2 * inner] of these nodes, in one product."""
-        w_qkv, w_in = self._tensors["w_qkv"], self._tensors["w_in"]
-        packed = g.linear(reads, "w_reads", np.concatenate([w_qkv, w_in]), f"packed{at}")
-        sizes = g.ints(self._width, self._width, self._width, len(w_in))
-        g.nodes("Split", [packed, sizes], [f"{part}{at}" for part in ("query", "keys", "values", "of_reads")], axis=-1)
+    def _read(self, g: DraftGraph, reads: str, weights: Mapping[str, FloatArray]) -> None:
+        """Makes query, keys and values [..., w] and, of w_in, of_reads [..., 2 * inner], in one product."""
+        packed = g.linear(reads, "w_reads", np.concatenate(list(weights.values())), "packed")
+        names, sizes = ["query", "keys", "values"], [self._width] * 3
+        if "w_in" in weights:
+            names, sizes = [*names, "of_reads"], [*sizes, len(weights["w_in"])]
+        g.nodes("Split", [packed, g.ints(*sizes)], names, axis=-1)
 
-    def _path(self, g: DraftGraph, old: str, own: str, level: int) -> str:
-        """[R, N, (level + 1) * w]: those of the ancestors, and the nodes' own."""
-        if not level:
-            return own
-        used = g.node("Slice", [old, g.ints(0), g.ints(level * self._width), g.ints(2)], f"{own}_before")
-        return g.node("Concat", [used, own], f"{own}_path", axis=-1)
+    def _placed(self, g: DraftGraph, old: str, own: str, here: str) -> str:
+        """[N, D, heads, HEAD_SIZE]: those of the ancestors, and the nodes' own at their level."""
+        path = g.node("Reshape", [old, g.ints(0, self._depth, self._heads, HEAD_SIZE)], f"{own}_before")
+        new = g.node("Reshape", [own, g.ints(0, 1, self._heads, HEAD_SIZE)], f"{own}_new")
+        return g.node("Add", [path, g.node("Mul", [new, here], f"{own}_here")], f"{own}_path")
 
-    def _padded(self, g: DraftGraph, path: str, level: int) -> str:
-        """With the room of the deeper levels behind: [R, N, room]."""
-        free = self._room - (level + 1) * self._width
-        return g.node("Pad", [path, g.ints(0, 0, 0, 0, 0, free)], f"{path}_padded")
+    def _attend(self, g: DraftGraph, keys: str, values: str, level: str) -> str:
+        """[N, w]: what the heads find, over the path and over committed positions."""
+        scale = g.constant("scale", np.array(HEAD_SIZE**-0.5, np.float32))
+        query = g.node("Mul", ["query", scale], "query_scaled")
+        weights = g.node("Softmax", [
+            g.node("Concat", [self._on_path(g, query, keys, level), self._on_past(g, query, level)], "scores", axis=-1)
+        ], "weights", axis=-1)  # fmt: skip
+        near = g.node("Slice", [weights, g.ints(0), g.ints(self._depth), g.ints(2)], "weights_path")
+        near = g.node("Unsqueeze", [g.node("Transpose", [near], "near_turned", perm=[0, 2, 1]), g.ints(3)], "near_wide")
+        of_path = g.node("ReduceSum", [g.node("Mul", [near, values], "weighted"), g.ints(1)], "of_path", keepdims=0)
+        far = g.node("Slice", [weights, g.ints(self._depth), g.ints(2**62), g.ints(2)], "weights_past")
+        of_past = g.node("MatMul", [self._by_row(g, far, -1, "far"), "seen_values"], "of_past_by_row")
+        of_past = self._by_node(g, of_past, HEAD_SIZE, "of_past")
+        return g.node("Reshape", [g.node("Add", [of_path, of_past], "found"), g.ints(0, self._width)], "found_flat")
 
-    def _attend(self, g: DraftGraph, keys: str, values: str, level: int) -> str:
-        """[R, N, w]: what the heads find, over committed positions and over the path."""
-        at, scale, length = f"_{level}", g.constant("scale", np.array(HEAD_SIZE**-0.5, np.float32)), level + 1
-        query = g.node("Mul", [self._by_head(g, f"query{at}", f"query_split{at}"), scale], f"query_scaled{at}")
-        turned = g.node("Transpose", [query], f"query_turned{at}", perm=[0, 2, 1, 3])
-        far = g.node("Add", [g.node("MatMul", [turned, "seen_keys"], f"scores{at}"), "bias"], f"scores_near{at}")
-        far = g.node("Add", [far, g.constant(f"deeper{at}", -level * self._slope[:, None, None])], f"scores_far{at}")
-        keys, values = (self._by_level(g, part, length, f"{part}_split") for part in (keys, values))
-        beside = g.node("Mul", [g.node("Unsqueeze", [query, g.ints(2)], f"query_own{at}"), keys], f"products{at}")
-        own = g.node("ReduceSum", [beside, g.ints(4)], f"own{at}", keepdims=0)  # [R, N, level + 1, heads]
-        own = g.node("Add", [own, g.constant(f"own_penalty{at}", self._own_penalty(length))], f"own_scores{at}")
-        own = g.node("Transpose", [own], f"own_turned{at}", perm=[0, 3, 1, 2])
-        weights = g.node("Softmax", [g.node("Concat", [own, far], f"all{at}", axis=-1)], f"weights{at}", axis=-1)
-        on_path = g.node("Slice", [weights, g.ints(0), g.ints(length), g.ints(3)], f"on_path{at}")
-        on_past = g.node("Slice", [weights, g.ints(length), g.ints(2**62), g.ints(3)], f"on_past{at}")
-        past = g.node("Transpose", [g.node("MatMul", [on_past, "seen_values"], f"past{at}")], f"past_turned{at}",
-                      perm=[0, 2, 1, 3])  # fmt: skip
-        on_path = g.node("Transpose", [on_path], f"on_path_turned{at}", perm=[0, 2, 3, 1])
-        weighted = g.node(
-            "Mul", [g.node("Unsqueeze", [on_path, g.ints(4)], f"on_path_wide{at}"), values], f"weighted{at}"
+    def _on_path(self, g: DraftGraph, query: str, keys: str, level: str) -> str:
+        """[N, heads, D] scores, deeper places shut out."""
+        single = g.node("Reshape", [query, g.ints(0, 1, self._heads, HEAD_SIZE)], "query_single")
+        scores = g.node("ReduceSum", [g.node("Mul", [single, keys], "products"), g.ints(3)], "own", keepdims=0)
+        up = np.subtract.outer(np.arange(self._depth), np.arange(self._depth))[:, :, None]
+        penalty = np.where(up >= 0, -up * self._slope, -FAR).astype(np.float32)  # [level, place, heads]
+        scores = g.node("Add", [scores, self._at_level(g, "own_penalty", penalty, level)], "own_scores")
+        return g.node("Transpose", [scores], "own_turned", perm=[0, 2, 1])
+
+    def _on_past(self, g: DraftGraph, query: str, level: str) -> str:
+        """[N, heads, P] scores."""
+        scores = g.node("MatMul", [self._by_row(g, query, HEAD_SIZE, "query"), "seen_keys"], "seen_scores")
+        deeper = -np.arange(self._depth, dtype=np.float32)[:, None, None, None] * self._slope[:, None, None]
+        scores = g.node("Add", [scores, "seen_bias"], "seen_near")
+        scores = g.node("Add", [scores, self._at_level(g, "deeper", deeper, level)], "seen_far")
+        return self._by_node(g, scores, -1, "past")
+
+    def _by_row(self, g: DraftGraph, x: str, width: int, name: str) -> str:
+        """[N, heads (x) width] -> [R, heads, N / R, width]; width -1: the last of x's."""
+        last = g.ints(width) if width > 0 else g.node("Shape", [x], f"{name}_last", start=2)
+        shape = g.node(
+            "Concat", [_rows(g, "seen_bias", f"{name}_num"), g.ints(-1, self._heads), last], f"{name}_rows", axis=0
         )
-        found = g.node(
-            "Add", [g.node("ReduceSum", [weighted, g.ints(2)], f"of_path{at}", keepdims=0), past], f"found{at}"
+        return g.node(
+            "Transpose", [g.node("Reshape", [x, shape], f"{name}_by_row")], f"{name}_heads", perm=[0, 2, 1, 3]
         )
-        return g.node("Reshape", [found, g.ints(0, 0, self._width)], f"found_flat{at}")
 
-    def _own_penalty(self, length: int) -> FloatArray:
-        """[length, heads]: slope times the distance of each level of the path to the last."""
-        return -np.arange(length - 1, -1, -1, dtype=np.float32)[:, None] * self._slope
+    def _by_node(self, g: DraftGraph, x: str, width: int, name: str) -> str:
+        """[R, heads, m, width] -> [R * m, heads, width]."""
+        last = g.ints(width) if width > 0 else g.node("Shape", [x], f"{name}_end", start=3)
+        shape = g.node("Concat", [g.ints(-1, self._heads), last], f"{name}_shape", axis=0)
+        turned = g.node("Transpose", [x], f"{name}_turned", perm=[0, 2, 1, 3])
+        return g.node("Reshape", [turned, shape], f"{name}_by_node")
 
-    def _by_head(self, g: DraftGraph, x: str, name: str) -> str:
-        return g.node("Reshape", [x, g.ints(0, 0, self._heads, HEAD_SIZE)], name)
+    def _at_level(self, g: DraftGraph, name: str, table: FloatArray, level: str) -> str:
+        """Row `level` of a constant table [D, ...], as [1, ...]."""
+        return g.node("Gather", [g.constant(f"{name}_table", table), level], f"{name}_now")
 
-    def _by_level(self, g: DraftGraph, x: str, length: int, name: str) -> str:
-        return g.node("Reshape", [x, g.ints(0, 0, length, self._heads, HEAD_SIZE)], name)
+
+def _rows(g: DraftGraph, x: str, name: str) -> str:
+    """[1] its first dimension."""
+    return g.node("Shape", [x], name, start=0, end=1)

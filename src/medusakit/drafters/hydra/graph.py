@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from medusakit.drafters.graph import DraftGraph
 from medusakit.drafters.recurrent.graph import State
@@ -13,6 +13,7 @@ class HydraCell:
     """Its state is the prediction itself, h_t at the start."""
 
     has_start = False
+    shared: Mapping[str, Sequence[int | str]] = {}
 
     def __init__(self, tensors: Mapping[str, FloatArray], hidden_size: int) -> None:
         self._tensors, self._size = tensors, hidden_size

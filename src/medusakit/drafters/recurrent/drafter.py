@@ -30,11 +30,20 @@ class Guesses(NamedTuple):
     logprobs: FloatArray
 
 
+class Front(NamedTuple):
+    """What a level reads: of N nodes state [N, w_i] and rms(e(token)) [N, d]; of their rows what the start made for
+    every level [R, ...]."""
+
+    state: State
+    embedded: FloatArray
+    shared: Arrays
+
+
 class RecurrentDrafter(HeadsDrafter):
     """Drafts along a tree or a beam, token by token. A family gives its cell, and the inputs that the cell declares."""
 
     def _prepare(self, config: DrafterConfig, source: WeightSource) -> None:
-        cell = self._make_cell(config, source.spec.hidden_size)
+        cell = self._cell = self._make_cell(config, source.spec.hidden_size)
         self._embedding = TableRows.embedding(source)
         tied = source.spec.tied_embeddings
         rows = self._head_rows if tied else self._embedding.take(self._draft_ids)
@@ -64,13 +73,13 @@ class RecurrentDrafter(HeadsDrafter):
     def _along_topology(self, states: Sequence[DraftState], shape: Topology) -> list[Draft]:
         levels, tables = self._levels(shape), []
         if levels:
-            state, embedded = self._begun(states)
+            front = self._begun(states)
         for depth, level in enumerate(levels):
-            found = self._guess(state, embedded, depth, level.branching)
+            found = self._guess(front, depth, level.branching)
             tables.append(found)
             if depth + 1 < len(levels):
                 take = np.tile(level.flat()[level.expanded], (len(states), 1))
-                state, embedded = self._followed(found, take)
+                front = self._followed(front, found, take, np.arange(len(states)))
         return [
             draft_of_topology(shape, levels, state.root_id, [self._table(found, row, len(states)) for found in tables])
             for row, state in enumerate(states)
@@ -85,9 +94,9 @@ class RecurrentDrafter(HeadsDrafter):
         totals = np.zeros((len(rows), 1), np.float32)
         chosen: list[list[IntArray]] = [[] for _ in rows]
         tables: list[list[tuple[IntArray, FloatArray]]] = [[] for _ in rows]
-        state, embedded = self._begun(states)
+        front = self._begun(states)
         for depth, width in enumerate(widths):
-            found = self._guess(state, embedded, depth, branching)
+            found = self._guess(front, depth, branching)
             paths = (totals[:, :, None] + found.logprobs.reshape(*totals.shape, branching)).reshape(len(rows), -1)
             take = np.argsort(-paths, axis=1, kind="stable")[:, :width]
             totals = np.take_along_axis(paths, take, axis=1)
@@ -97,40 +106,44 @@ class RecurrentDrafter(HeadsDrafter):
             going_on = np.flatnonzero(totals[:, 0] >= least)
             if depth + 1 == len(widths) or not len(going_on):
                 break
-            state, embedded = self._followed(found, take, going_on)
+            front = self._followed(front, found, take, going_on)
             rows, totals = [rows[place] for place in going_on], totals[going_on]
         return [draft_of_beam(state.root_id, chosen[row], branching, tables[row]) for row, state in enumerate(states)]
 
-    def _begun(self, states: Sequence[DraftState]) -> tuple[State, FloatArray]:
-        """State and embedded root of every row."""
+    def _begun(self, states: Sequence[DraftState]) -> Front:
+        """Before the roots are read."""
         hidden = np.stack([state.hidden for state in states])
         root = self._embedded([state.root_id for state in states])
         if self._start is None:
-            return [hidden], root
+            return Front([hidden], root, {})
         names = [output.name for output in self._start.get_outputs()]
         feeds = {"hidden": hidden, "root": root, **self._context(states)}
         found: Arrays = dict(zip(names, self._start.run(names, feeds), strict=True))
         self._learn(states, found)
-        return [found[f"state_{part}"] for part in range(sum(name.startswith("state_") for name in names))], root
+        state = [found[f"state_{part}"] for part in range(len(self._cell.widths))]
+        return Front(state, root, {name: found[name] for name in self._cell.shared})
 
-    def _guess(self, state: State, embedded: FloatArray, depth: int, branching: int) -> Guesses:
-        feeds: Arrays = {f"state_{part}": value for part, value in enumerate(state)}
-        feeds |= {"embedded": embedded, "level": np.array([depth]), "branching": np.array([branching])}
-        names = [*(f"next_{part}" for part in range(len(state))), "ids", "logprobs"]
-        *following, places, logprobs = self._level.run(names, feeds)
+    def _guess(self, front: Front, depth: int, branching: int) -> Guesses:
+        feeds: Arrays = {f"state_{part}": value for part, value in enumerate(front.state)}
+        feeds |= {"embedded": front.embedded, "level": np.array([depth]), "branching": np.array([branching])}
+        names = [*(f"next_{part}" for part in range(len(front.state))), "ids", "logprobs"]
+        *following, places, logprobs = self._level.run(names, feeds | front.shared)
         return Guesses(following, places, logprobs)
 
-    def _followed(self, found: Guesses, take: IntArray, rows: IntArray | None = None) -> tuple[State, FloatArray]:
-        """State and embedded token of the nodes that are drafted on.
+    def _followed(self, front: Front, found: Guesses, take: IntArray, rows: IntArray) -> Front:
+        """The nodes that are drafted on.
 
-        take  [R, m] flat places in each row's part of the level's table; rows: which of the R go on (None: all)
+        take  [R, m] flat places in each row's part of the level's table; rows: which of the R go on
         """
         num_rows, branching = len(take), found.places.shape[1]
         table = found.places.size // num_rows
-        places = (take + table * np.arange(num_rows)[:, None])[slice(None) if rows is None else rows].reshape(-1)
+        places = (take + table * np.arange(num_rows)[:, None])[rows].reshape(-1)
         tokens = found.places.reshape(-1)[places]
-        state = [part[places // branching] for part in found.state]
-        return state, self._draft_embedding[tokens].astype(np.float32)
+        shared = front.shared
+        if len(rows) < num_rows:
+            shared = {name: value[rows] for name, value in shared.items()}
+        embedded = self._draft_embedding[tokens].astype(np.float32)
+        return Front([part[places // branching] for part in found.state], embedded, shared)
 
     def _embedded(self, ids: Sequence[int]) -> FloatArray:
         """[n, d] rms(e(token))."""

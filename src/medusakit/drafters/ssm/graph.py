@@ -9,7 +9,7 @@ The memory after them, state_0, is what is carried to the next draft.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class SsmCell:
     """Its state: the memory, and the prediction, which is h_t at the start."""
 
     has_start = True
+    shared: Mapping[str, Sequence[int | str]] = {}
 
     def __init__(self, params: SsmParams, tensors: Mapping[str, FloatArray], hidden_size: int) -> None:
         self._tensors, self._size = tensors, hidden_size
