@@ -80,6 +80,7 @@ class LLM:
         heads: str = "auto",
         weights: str = "auto",
         drafter: str | None = None,
+        draft_model: str | None = None,
         tree: str = "auto",
         budget: int | None = None,
         dynamic_tree: bool = True,
@@ -96,7 +97,8 @@ class LLM:
         heads    "auto" (packaged, or beside the model), "none", or an artifact folder
         weights  "auto" (follows the file), f32, int8, int4
         drafter  "hybrid" (default): the heads and matches of the text (without heads, matches and recycled successors),
-                 merged into one tree; a family of heads alone ("hydra", "medusa"); "suffix" or "recycling" alone
+                 merged into one tree; a family of heads alone ("hydra", "medusa"); "suffix" or "recycling" alone;
+                 "draft_model": a second model, `draft_model`, smaller and of the same vocabulary
         tree     "auto", or a dense tree as DxB, e.g. "2x3", the same at every step
         budget   rows of a verify pass at most, root included, and no guard; None takes what pays by measured T(n)
         dynamic_tree  grow trees anew at every step from the drafters' probabilities; False: the heads' calibrated tree
@@ -111,6 +113,7 @@ class LLM:
                 heads=heads,
                 weights=weights,
                 drafter=drafter,
+                draft_model=draft_model,
                 tree=tree,
                 budget=budget,
                 dynamic_tree=dynamic_tree,
@@ -178,6 +181,8 @@ class LLM:
 
     def close(self) -> None:
         self.parts.runtime.close()
+        if self.parts.second is not None:
+            self.parts.second.close()
 
 
 class Chat:

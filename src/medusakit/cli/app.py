@@ -69,6 +69,7 @@ class App:
                 heads=config.heads,
                 weights=config.weights,
                 drafter=config.drafter,
+                draft_model=config.draft_model,
                 tree=config.tree,
                 budget=config.budget,
                 dynamic_tree=config.dynamic_tree,

@@ -142,9 +142,9 @@ def check_model(config: Config) -> Iterator[Finding]:
 
 def _heads(config: Config, source: WeightSource, path: Path) -> Finding:
     from medusakit.artifact.find import find_heads
-    from medusakit.drafters.registry import HEADLESS
+    from medusakit.drafters.registry import WITHOUT_HEADS
 
-    if config.drafter in HEADLESS:
+    if config.drafter in WITHOUT_HEADS:
         return Finding("heads", "ok", f"the drafter {config.drafter} needs none")
     try:
         artifact = find_heads(config.heads, source, model_path=path, drafter=config.drafter)

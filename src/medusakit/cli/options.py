@@ -12,7 +12,7 @@ from medusakit.cli.group import FLAGS_KEY, Decorated
 from medusakit.cli.ui import check_json_file
 from medusakit.config import KEYS, Key
 
-MODEL = ("model", "heads", "weights", "drafter", "threads", "max_context", "offline")
+MODEL = ("model", "heads", "weights", "drafter", "draft_model", "threads", "max_context", "offline")
 SAMPLING = (
     "max_tokens",
     "temperature",

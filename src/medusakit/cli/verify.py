@@ -81,6 +81,7 @@ def open_for_audit(app: App, weights: str, rows: int) -> LLM:
             heads=config.heads,
             weights=weights,
             drafter=config.drafter,
+            draft_model=config.draft_model,
             tree=config.tree,
             budget=config.budget or AUDITED_BUDGET,
             threads=config.threads,

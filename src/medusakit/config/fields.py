@@ -32,8 +32,9 @@ class Config:
     model: str = _setting("smollm2", "model", "alias, file, folder or hub id of the model", "-m")
     heads: str = _setting("auto", "model", "folder of heads, `auto` (find some that fit) or `none`")
     drafter: str | None = _setting(
-        None, "model", "hybrid (several sources, the default), a family of heads alone, suffix or recycling"
+        None, "model", "hybrid (several sources, the default), a family of heads, suffix, recycling or draft_model"
     )
+    draft_model: str | None = _setting(None, "model", "second, smaller model of the same vocabulary, for draft_model")
     weights: str = _setting(
         "auto", "model", "format the weights run in; auto follows the file", choices=("auto", "f32", "int8", "int4")
     )

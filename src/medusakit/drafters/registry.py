@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 FAMILIES = ("medusa", "hydra", "context", "cnn_lstm", "ssm")
 HEADLESS = ("suffix", "recycling")
+DRAFT_MODEL = "draft_model"
+WITHOUT_HEADS = (*HEADLESS, DRAFT_MODEL)
 
 
 def load_drafter(artifact: Artifact, source: WeightSource, *, threads: int | None = None) -> Drafter:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from medusakit.artifact.find import find_heads
 from medusakit.artifact.io import Artifact
 from medusakit.drafters.base import Drafter
-from medusakit.drafters.registry import HEADLESS
+from medusakit.drafters.draft_model.drafter import DraftModelDrafter
+from medusakit.drafters.draft_model.load import load_draft_model
+from medusakit.drafters.registry import WITHOUT_HEADS
 from medusakit.engine.controller import Controller
 from medusakit.engine.deviations import record_trip
 from medusakit.engine.measure import remembered_cost
@@ -28,6 +30,7 @@ class Loaded:
 
     drafter, topology, budget, max_nodes, controller  as in `Speculation`
     cost      T(n, context) here; None for plain decoding
+    second    a model that drafts, which holds memory of its own
     withheld  speculation is off, because in this format a tree pass may differ from plain decoding by more than a tie
     """
 
@@ -43,6 +46,7 @@ class Loaded:
     controller: Controller
     withheld: bool = False
     max_nodes: int | None = None
+    second: DraftModelDrafter | None = None
 
 
 def load_parts(
@@ -51,6 +55,7 @@ def load_parts(
     heads: str = "auto",
     weights: str = "auto",
     drafter: str | None = None,
+    draft_model: str | None = None,
     tree: str = "auto",
     budget: int | None = None,
     dynamic_tree: bool = True,
@@ -62,23 +67,32 @@ def load_parts(
     offline: bool = False,
 ) -> Loaded:
     """Open everything; see `LLM.load` for the arguments. Nothing stays open if it fails."""
-    wishes = Wishes(drafter, tree, budget, dynamic_tree, max_leaves, breaker_rho)
+    wishes = Wishes(drafter, tree, budget, dynamic_tree, max_leaves, breaker_rho, draft_model)
     wishes.check(heads)
     resolved = resolve(model, offline=offline)
     source = open_weights(resolved)
     tokenizer = load_tokenizer(resolved)
     artifact = None
-    if drafter not in HEADLESS:
+    if drafter not in WITHOUT_HEADS:
         artifact = find_heads(
             heads, source, model_path=resolved.path, drafter=wishes.family(), tokenizer_hash=tokenizer.hash
         )
+    second = _second(draft_model, source, tokenizer, threads=threads, max_rows=max_rows, offline=offline)
     runtime = load_onnx(source, weights=weights, threads=threads, max_rows=max_rows, max_context=max_context)
     cost, withheld, found = None, False, PLAIN_DECODING
     if artifact is not None or heads != "none" or drafter is not None:
         cost = remembered_cost(runtime, source.fingerprint, threads or default_threads())
         withheld = budget is None and runtime.capabilities.exact != "bitwise-ties"
         found = speculation(
-            wishes, artifact, source, runtime, cost, threads=threads, withheld=withheld, on_trip=record_trip
+            wishes,
+            artifact,
+            source,
+            runtime,
+            cost,
+            second=second,
+            threads=threads,
+            withheld=withheld,
+            on_trip=record_trip,
         )
     return Loaded(
         resolved,
@@ -93,4 +107,13 @@ def load_parts(
         found.controller,
         withheld,
         found.max_nodes,
+        second,
     )
+
+
+def _second(
+    name: str | None, source: WeightSource, tokenizer: Tokenizer, *, threads: int | None, max_rows: int, offline: bool
+) -> DraftModelDrafter | None:
+    if name is None:
+        return None
+    return load_draft_model(name, source.spec, tokenizer, threads=threads, max_rows=max_rows, offline=offline)

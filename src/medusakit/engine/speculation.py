@@ -8,9 +8,18 @@ from dataclasses import dataclass
 from medusakit.artifact.io import Artifact
 from medusakit.config import nearest
 from medusakit.drafters.base import Drafter
+from medusakit.drafters.draft_model.drafter import BEAM as DRAFT_MODEL_BEAM
+from medusakit.drafters.draft_model.drafter import DraftModelDrafter
 from medusakit.drafters.hybrid.drafter import NAME as HYBRID
 from medusakit.drafters.hybrid.drafter import HybridDrafter, Source
-from medusakit.drafters.registry import FAMILIES, HEADLESS, headless_drafter, load_drafter
+from medusakit.drafters.registry import (
+    DRAFT_MODEL,
+    FAMILIES,
+    HEADLESS,
+    WITHOUT_HEADS,
+    headless_drafter,
+    load_drafter,
+)
 from medusakit.engine.controller import Controller, FixedController, GuardedController, PlainController, make_plan
 from medusakit.engine.guard import Guard, Round
 from medusakit.engine.measure import draft_seconds
@@ -42,23 +51,30 @@ class Wishes:
     dynamic: bool = True
     max_leaves: int = MAX_LEAVES
     breaker_rho: float | None = None
+    draft_model: str | None = None
 
     def family(self) -> str | None:
         """Of heads, if one was asked for."""
         return self.drafter if self.drafter in FAMILIES else None
 
     def check(self, heads: str) -> None:
-        """Raises UsageError for a drafter that is none, and for heads together with one that needs none."""
-        known = (HYBRID, *FAMILIES, *HEADLESS)
+        """Raises UsageError for a drafter that is none, for heads together with one that needs none, and for a second
+        model without its drafter or the other way round."""
+        known = (HYBRID, *FAMILIES, *WITHOUT_HEADS)
         if self.drafter not in (None, *known):
             raise UsageError(
                 f"drafter {self.drafter!r} is not known; with heads: {', '.join(FAMILIES)}; without: "
-                f"{', '.join(HEADLESS)}; together: {HYBRID}",
+                f"{', '.join(WITHOUT_HEADS)}; together: {HYBRID}",
                 hint=f"--drafter {nearest(str(self.drafter), known) or HYBRID}",
             )
-        if self.drafter in HEADLESS and heads not in ("auto", "none"):
+        if self.drafter in WITHOUT_HEADS and heads not in ("auto", "none"):
             raise UsageError(
                 f"drafter {self.drafter} needs no heads, but {heads} was given", hint="leave out one of the two"
+            )
+        if (self.drafter == DRAFT_MODEL) != (self.draft_model is not None):
+            raise UsageError(
+                f"drafter {self.drafter}, draft model {self.draft_model}: one needs the other",
+                hint=f"--drafter {DRAFT_MODEL} --draft-model MODEL   (a smaller one of the same vocabulary)",
             )
 
 
@@ -86,16 +102,18 @@ def speculation(
     runtime: Runtime,
     cost: StepCost,
     *,
+    second: DraftModelDrafter | None = None,
     threads: int | None = None,
     withheld: bool = False,
     on_trip: Callable[[Round], None] | None = None,
 ) -> Speculation:
     """Drafter, trees and controller.
 
+    second    a model that drafts in the heads' place
     withheld  no trees unless a budget is given: in this format they may differ from plain decoding by more than a tie
     """
     rate = Rate()
-    drafter = _drafter(wishes, artifact, source, rate, threads)
+    drafter = _drafter(wishes, artifact, source, rate, threads) if second is None else _second(second, rate)
     if wishes.dynamic and wishes.tree == "auto":
         found = _dynamic(wishes, drafter, cost, rate)
     else:
@@ -120,6 +138,10 @@ def _drafter(
         names = () if wishes.family() else ("suffix",)
     free = [Source(*headless_drafter(name, vocab_size=source.spec.vocab_size)) for name in names]
     return HybridDrafter([*free, *([heads] if heads else [])], rate=rate)
+
+
+def _second(drafter: DraftModelDrafter, rate: Rate) -> HybridDrafter:
+    return HybridDrafter([Source(drafter, DRAFT_MODEL_BEAM, costly=True)], rate=rate)
 
 
 def heads_beam(depth: int, budget: int | None = None) -> Beam:

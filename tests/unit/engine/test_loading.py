@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from engine_fakes import VOCAB, LetterTokenizer
+from medusakit.drafters.draft_model.drafter import DraftModelDrafter
 from medusakit.engine import loading
 from medusakit.engine.controller import PLAIN_PLAN, FixedController, GuardedController, PlainController
 from medusakit.engine.engine import Engine
 from medusakit.engine.loading import Loaded, load_parts
 from medusakit.engine.speculation import MAX_BUDGET
 from medusakit.errors import UsageError
+from medusakit.llm import LLM
 from medusakit.models.resolve import ResolvedModel
 from medusakit.runtimes.base import Capabilities
 from medusakit.runtimes.reference import random_reference
@@ -81,6 +83,28 @@ def test_a_drafter_without_heads_can_be_asked_for(load: Load, name: str, heads: 
     assert isinstance(plan(parts).policy, DynamicPolicy)
 
 
+def test_a_second_model_can_draft(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model itself as its own draft model: everything is accepted. It is closed with the rest."""
+    closed = []
+    second = DraftModelDrafter(random_reference(0, VOCAB, context_length=64))
+    monkeypatch.setattr(loading, "load_draft_model", lambda name, *_, **__: second if name == "twin" else None)
+    monkeypatch.setattr(DraftModelDrafter, "close", lambda self: closed.append(self))
+    parts = load(drafter="draft_model", draft_model="twin")
+    assert parts.second is second and parts.drafter is not None and parts.drafter.name == "draft_model"
+    result = answer(parts)
+    assert result.stats.tau > 2.5
+    assert result.token_ids == answer(load(heads="none")).token_ids
+    LLM(parts).close()
+    assert closed == [second]
+
+
+@pytest.mark.parametrize("wanted", [{"drafter": "draft_model"}, {"draft_model": "twin"}])
+def test_a_draft_model_and_its_name_belong_together(load: Load, wanted: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="one needs the other") as error:
+        load(**wanted)
+    assert error.value.hint is not None and "--draft-model MODEL" in error.value.hint
+
+
 def test_none_means_plain(load: Load) -> None:
     parts = load(heads="none")
     assert parts.drafter is None and isinstance(parts.controller, PlainController)
@@ -115,7 +139,7 @@ def test_a_dense_tree_is_taken_as_it_is(load: Load) -> None:
 
 
 def test_words_that_name_no_drafter(load: Load) -> None:
-    known = "'sufix' is not known; with heads: .*; without: suffix, recycling; together: hybrid"
+    known = "'sufix' is not known; with heads: .*; without: suffix, recycling, draft_model; together: hybrid"
     with pytest.raises(UsageError, match=known) as error:
         load(drafter="sufix")
     assert error.value.hint == "--drafter suffix"
