@@ -10,7 +10,10 @@ MedusaError
 │   └── ArtifactMismatchError    heads of another model
 ├── DatasetError        exit 3   training data: missing, damaged, of another model, or not allowed
 ├── RuntimeFailure      exit 4   the machine: memory, disk, threads, a kernel
-│   └── ContextLengthError       a prompt that does not fit
+│   ├── ContextLengthError       a prompt that does not fit
+│   ├── QueueFullError           more requests wait than may
+│   ├── DrainingError            the scheduler takes no new requests
+│   └── DeadlineError            a request was not done in the time it had
 ├── CacheError          exit 4   MEDUSA_HOME cannot be read or written
 └── MissingExtraError   exit 4   an optional dependency that is not installed
 """
@@ -102,6 +105,28 @@ class ContextLengthError(RuntimeFailure):
     """Prompt and answer do not fit the model's context."""
 
     code = "context_length_exceeded"
+
+
+class QueueFullError(RuntimeFailure):
+    """As many requests wait as may. `retry_after_s`: when a place is likely to be free, by what requests took so far."""
+
+    code = "queue_full"
+
+    def __init__(self, message: str, *, retry_after_s: float, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+class DrainingError(RuntimeFailure):
+    """The scheduler ends (or has not begun): no new requests."""
+
+    code = "draining"
+
+
+class DeadlineError(RuntimeFailure):
+    """A request was not done in the time that it had."""
+
+    code = "deadline_exceeded"
 
 
 class CacheError(RuntimeFailure):
