@@ -108,7 +108,7 @@ class ContextLengthError(RuntimeFailure):
 
 
 class QueueFullError(RuntimeFailure):
-    """As many requests wait as may. `retry_after_s`: when a place is likely to be free, by what requests took so far."""
+    """As many requests wait as may. `retry_after_s`: when a place should be free, by what requests took so far."""
 
     code = "queue_full"
 
