@@ -10,6 +10,7 @@ from medusakit.errors import UsageError
 
 MIN_TEMPERATURE = 1e-4
 MAX_SEED = 2**64 - 1
+MAX_LOGPROBS = 20
 ACCEPTANCE = ("exact", "typical")
 
 
@@ -19,6 +20,9 @@ class SamplingParams:
 
     acceptance  "exact" (greedy at temperature 0, sample above) or "typical" (lossy)
     eps, delta  of typical acceptance (Medusa, section 2.3.1): p > min(eps, delta * exp(-H))
+    choice      index among several answers to one prompt, so that they differ under one seed
+    logprobs    report the model's own log-probabilities (raw scores, temperature 1, before penalties): of each token
+                and of this many best alternatives; None reports what the rule computed, which may be NaN
     """
 
     max_tokens: int = 512
@@ -36,6 +40,8 @@ class SamplingParams:
     acceptance: str = "exact"
     eps: float = 0.09
     delta: float = 0.3
+    choice: int = 0
+    logprobs: int | None = None
 
     def validate(self) -> None:
         """Raises UsageError that names the first value out of range, and the range."""
@@ -65,6 +71,11 @@ class SamplingParams:
             )
         _number("eps", self.eps, 0, 1, above=True)
         _number("delta", self.delta, 0, 100, above=True)
+        _whole("choice", self.choice, 0)
+        if self.logprobs is not None:
+            _whole("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+            if self.acceptance != "exact":
+                raise UsageError("logprobs are those of exact acceptance, not typical", hint='acceptance="exact"')
 
 
 def _number(name: str, value: object, low: float, high: float, *, above: bool = False, also: str = "") -> None:

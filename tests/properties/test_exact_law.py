@@ -128,8 +128,8 @@ class FreshDrawAfterMiss:
     name, lossless = "biased", False
 
     def __init__(self, seed):
-        self._first, self._second = (make_rule(SamplingParams(temperature=1.0), seed=seed, vocab_size=VOCAB, choice=c)
-                                     for c in (0, 1))  # fmt: skip
+        params = [SamplingParams(temperature=1.0, choice=choice) for choice in (0, 1)]
+        self._first, self._second = (make_rule(one, seed=seed, vocab_size=VOCAB) for one in params)
 
     def decide(self, scores, node, children, history):
         verdict = self._first.decide(scores, node, children, history)

@@ -124,7 +124,7 @@ class Engine:
             hidden=scores.hidden(0).copy(),
         )
         session.stats.num_reused_tokens = reused
-        session.emit_first(verdict.pick, verdict.logprob)
+        session.emit_first(verdict)
         session.stats.prefill_s = self._clock() - started
         return session
 

@@ -16,6 +16,7 @@ class TokenEvent:
     depth       depth in its tree (accepted tokens), 0 for a bonus token
     node        node index in its tree, -1 for a bonus token
     step        verify pass that emitted it; 0 is the token that prefill decided
+    top         (token id, log p) of the best tokens at this place, where the request asked for them
     text        text that became certain with this token (may be empty while a character or a stop prefix is incomplete)
     """
 
@@ -26,6 +27,7 @@ class TokenEvent:
     node: int
     step: int
     logprob: float
+    top: tuple[tuple[int, float], ...] = ()
 
     def with_text(self, text: str) -> TokenEvent:
         return replace(self, text=text)

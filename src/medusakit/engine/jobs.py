@@ -15,13 +15,12 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One sequence to decode. The n answers of a request are n jobs of the same ids, `choice` 0 .. n - 1.
+    """One sequence to decode. The n answers of a request are n jobs of the same ids, `params.choice` 0 .. n - 1.
 
     key            tenant (an API key's id): cached KV never crosses keys, and waiting keys take turns
     speculation    False: plain decoding, in the same steps as the others
     budget         nodes of this job's trees at most, root included; None: what the controller finds
     deadline_s     seconds from `submit`; None: none
-    want_logprobs  also compute log p of greedy picks
     """
 
     ids: tuple[int, ...]
@@ -30,8 +29,6 @@ class Job:
     speculation: bool = True
     budget: int | None = None
     deadline_s: float | None = None
-    choice: int = 0
-    want_logprobs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

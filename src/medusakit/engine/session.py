@@ -13,7 +13,7 @@ from medusakit.engine.events import FinishReason, GenerationResult, GenerationSt
 from medusakit.settings import SamplingParams
 from medusakit.text.stream import TextStream
 from medusakit.tree.topology import FloatArray, Tree
-from medusakit.verify.base import Acceptance
+from medusakit.verify.base import Acceptance, Verdict
 from medusakit.verify.walk import Walk
 
 
@@ -56,9 +56,9 @@ class Session:
         last = self.stats.num_tokens + 1 >= self.params.max_tokens
         return 1 if last else max(1, min(budget, room))
 
-    def emit_first(self, token_id: int, logprob: float) -> None:
+    def emit_first(self, verdict: Verdict) -> None:
         """The token that prefill decided: the first root."""
-        self._emit(token_id, TokenEvent(token_id, "", False, 0, -1, 0, logprob))
+        self._emit(verdict.pick, TokenEvent(verdict.pick, "", False, 0, -1, 0, verdict.logprob, verdict.top))
 
     def emit(self, tree: Tree, path: Walk) -> int:
         """Emit accepted tokens and bonus up to the first end. Returns the number of emitted tokens."""
@@ -69,7 +69,8 @@ class Session:
         for index, (token_id, node) in enumerate(zip(path.token_ids, nodes, strict=True)):
             drafted = node >= 0
             depth = index + 1 if drafted else 0
-            event = TokenEvent(token_id, "", drafted, depth, node, self.stats.num_steps, path.logprobs[index])
+            top = path.tops[index] if path.tops else ()
+            event = TokenEvent(token_id, "", drafted, depth, node, self.stats.num_steps, path.logprobs[index], top)
             self._emit(token_id, event)
             if not self.running:
                 return index + 1

@@ -11,6 +11,8 @@ from typing import Protocol
 
 from medusakit.runtimes.base import Scores
 
+Top = tuple[tuple[int, float], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -20,12 +22,14 @@ class Verdict:
     pick      the token to emit if the path ends here (the bonus)
     weight    log p of each accepted child, for choosing among equally long paths (typical); 0.0 in the exact rules
     logprob   log p of `pick` under the request's own processed distribution, NaN where a rule did not compute it
+    top       (token id, log p) of the best tokens, best first, where the request asked for them
     """
 
     accepted: tuple[int, ...]
     pick: int
     weight: tuple[float, ...] = ()
     logprob: float = float("nan")
+    top: Top = ()
 
 
 class Acceptance(Protocol):

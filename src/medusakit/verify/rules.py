@@ -8,6 +8,7 @@ from medusakit.verify.base import Acceptance
 from medusakit.verify.greedy import GreedyRule
 from medusakit.verify.philox import Noise
 from medusakit.verify.processors import Adjustments, Filter
+from medusakit.verify.report import ReportingRule
 from medusakit.verify.sample import SampleRule
 from medusakit.verify.typical import TypicalRule
 
@@ -18,15 +19,11 @@ def make_rule(
     seed: int,
     vocab_size: int,
     num_prompt_tokens: int = 0,
-    choice: int = 0,
-    want_logprobs: bool = False,
 ) -> Acceptance:
     """The rule of one sequence; it may cache counts of that sequence, so it is not shared between sequences.
 
     seed               of sampling, 0 .. 2**64 - 1 (the caller draws one where params.seed is None)
     num_prompt_tokens  tokens of the history that presence and frequency penalties do not count
-    choice             index among the n answers of one request, so that they differ under one seed
-    want_logprobs      greedy computes log p of its picks only when asked; the other rules always do
 
     At temperature 0 `typical` is greedy: its p is then one-hot. Raises UsageError naming a parameter out of range.
     """
@@ -37,10 +34,14 @@ def make_rule(
                 f"logit_bias has token id {token_id}; this model's ids are 0 to {vocab_size - 1}",
                 hint="the ids that llm.encode(text) gives",
             )
-    adjustments = Adjustments.of(params, num_prompt_tokens)
+    rule = _deciding(params, seed, Adjustments.of(params, num_prompt_tokens))
+    return rule if params.logprobs is None else ReportingRule(rule, params.logprobs)
+
+
+def _deciding(params: SamplingParams, seed: int, adjustments: Adjustments | None) -> Acceptance:
     if params.temperature == 0:
-        return GreedyRule(adjustments, want_logprobs)
+        return GreedyRule(adjustments)
     kept = Filter(params.temperature, params.top_k, params.top_p, params.min_p)
     if params.acceptance == "typical":
         return TypicalRule(kept, params.eps, params.delta, adjustments)
-    return SampleRule(Noise(seed, choice), kept, adjustments)
+    return SampleRule(Noise(seed, params.choice), kept, adjustments)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from medusakit.runtimes.base import Scores
 from medusakit.tree.topology import Tree
-from medusakit.verify.base import Acceptance, Verdict
+from medusakit.verify.base import Acceptance, Top, Verdict
 from medusakit.verify.history import PathHistory
 
 
@@ -22,12 +22,14 @@ class Walk:
     token_ids    emitted tokens: the accepted drafted tokens in order (token i sits at nodes[i + 1]), then the bonus
     logprobs     one per emitted token under the request's processed distribution; NaN where the rule did not compute it
     num_visited  nodes that were judged
+    tops         per emitted token the best tokens at its place (`Verdict.top`); empty where none were asked for
     """
 
     nodes: tuple[int, ...]
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     num_visited: int
+    tops: tuple[Top, ...] = ()
 
     @property
     def bonus_id(self) -> int:
@@ -55,9 +57,11 @@ class _Reached:
     drafted: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
     weight: float = 0.0
+    tops: tuple[Top, ...] = ()
 
-    def extended(self, child: int, token: int, weight: float, logprob: float) -> _Reached:
-        return _Reached((*self.nodes, child), (*self.drafted, token), (*self.logprobs, logprob), self.weight + weight)
+    def extended(self, child: int, token: int, weight: float, logprob: float, top: Top) -> _Reached:
+        nodes, drafted = (*self.nodes, child), (*self.drafted, token)
+        return _Reached(nodes, drafted, (*self.logprobs, logprob), self.weight + weight, (*self.tops, top))
 
 
 def walk(tree: Tree, scores: Scores, rule: Acceptance, history: Sequence[int]) -> Walk:
@@ -80,13 +84,22 @@ def walk(tree: Tree, scores: Scores, rule: Acceptance, history: Sequence[int]) -
             best, verdict = reached, judged
         pending.extend(reversed(_extensions(reached, judged, tokens)))
     assert verdict is not None  # node 0 is always judged
-    return Walk(best.nodes, (*best.drafted, verdict.pick), (*best.logprobs, verdict.logprob), num_visited)
+    tops = (*best.tops, verdict.top)
+    return Walk(
+        best.nodes,
+        (*best.drafted, verdict.pick),
+        (*best.logprobs, verdict.logprob),
+        num_visited,
+        tops if any(tops) else (),
+    )
 
 
 def _extensions(reached: _Reached, verdict: Verdict, tokens: list[int]) -> list[_Reached]:
     weights = verdict.weight or (0.0,) * len(verdict.accepted)
     return [
         # the exact rules accept only their own pick, whose log p they may have computed; typical has it as the weight
-        reached.extended(child, tokens[child], weight, verdict.logprob if tokens[child] == verdict.pick else weight)
+        reached.extended(
+            child, tokens[child], weight, verdict.logprob if tokens[child] == verdict.pick else weight, verdict.top
+        )
         for child, weight in zip(verdict.accepted, weights, strict=True)
     ]

@@ -1,6 +1,7 @@
 """Which rule a request means, what it computes, and which values are refused."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,9 +44,15 @@ def test_greedy_takes_the_lowest_id_of_equals_and_reads_no_logits():
     assert math.isnan(verdict.logprob)
 
 
-def test_greedy_log_probability_is_that_of_the_scores():
-    verdict = rule_of(SamplingParams(), want_logprobs=True).decide(LOGITS, 0, [], [0])
-    assert verdict.logprob == pytest.approx(2 - math.log(1 + 2 * math.e**2 + math.e), abs=1e-6)
+@pytest.mark.parametrize("change", [{}, {"temperature": 0.5, "seed": 1, "logit_bias": {1: 100.0}}])
+def test_log_probabilities_are_the_models_own_whatever_the_request_changes(change):
+    verdict = rule_of(SamplingParams(logprobs=2, **change)).decide(LOGITS, 0, [(1, 1)], [0])
+    total = math.log(1 + 2 * math.e**2 + math.e)
+    assert (verdict.pick, verdict.accepted) == (1, (1,))
+    assert verdict.logprob == pytest.approx(2 - total, abs=1e-6)
+    assert [token for token, _ in verdict.top] == [1, 3]  # lower id first of equals
+    assert [logprob for _, logprob in verdict.top] == pytest.approx([2 - total] * 2, abs=1e-6)
+    assert len(rule_of(SamplingParams(logprobs=20)).decide(LOGITS, 0, [], [0]).top) == 4
 
 
 def test_greedy_with_bias_and_penalties_takes_the_best_of_what_is_left():
@@ -73,7 +80,7 @@ def test_seed_choice_and_position_give_other_draws():
     params = SamplingParams(temperature=1.0)
 
     def draw(seed, choice, position):
-        rule = make_rule(params, seed=seed, vocab_size=4000, choice=choice)
+        rule = make_rule(replace(params, choice=choice), seed=seed, vocab_size=4000)
         return rule.decide(flat, 0, [], [0] * position).pick
 
     assert draw(1, 0, 5) == draw(1, 0, 5)
@@ -92,6 +99,9 @@ def test_seed_choice_and_position_give_other_draws():
         ({"top_p": 0.0}, "top_p is 0.0; expected a number above 0 to 1"),
         ({"top_p": 1.1}, "top_p is 1.1"),
         ({"min_p": 1.5}, "min_p is 1.5; expected a number from 0 to 1"),
+        ({"logprobs": 21}, "logprobs is 21; expected a whole number, 0 to 20"),
+        ({"logprobs": 1, "acceptance": "typical"}, "logprobs are those of exact acceptance"),
+        ({"choice": -1}, "choice is -1"),
         ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0; expected a number above 0 to 100"),
         ({"presence_penalty": 3.0}, "presence_penalty is 3.0; expected a number from -2 to 2"),
         ({"frequency_penalty": -3.0}, "frequency_penalty is -3.0"),
