@@ -33,6 +33,7 @@ from medusakit.drafters.hydra.drafter import HydraDrafter
 from medusakit.drafters.recurrent.drafter import RecurrentDrafter
 from medusakit.drafters.ssm.config import tensor_shapes as ssm_shapes
 from medusakit.drafters.ssm.drafter import MAX_WAITING, SsmDrafter
+from medusakit.drafters.ssm.torch import linear_scan
 from medusakit.errors import ArtifactError, UsageError
 from medusakit.train.heads import build_net
 from medusakit.tree.topology import Beam, Topology
@@ -110,6 +111,17 @@ def test_commits_of_a_row_that_was_never_drafted_for_are_ignored(config: Drafter
     drafter.observe(0, ids[1:4], hidden[1:4])
     expected = drafter_of(config, random_net(config)).propose([state_at(3, ids, hidden)], TREE)[0]
     assert drafter.propose([state_at(3, ids, hidden)], TREE)[0].tokens.tolist() == expected.tokens.tolist()
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 16])
+def test_the_scan_is_the_recurrence(length: int) -> None:
+    torch.manual_seed(0)
+    keep, added = torch.rand(2, length, 5), torch.randn(2, length, 5)
+    state, expected = torch.zeros(2, 5), []
+    for place in range(length):
+        state = keep[:, place] * state + added[:, place]
+        expected.append(state)
+    torch.testing.assert_close(linear_scan(keep, added), torch.stack(expected, 1))
 
 
 def test_many_commits_without_a_draft_are_bounded() -> None:

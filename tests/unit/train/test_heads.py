@@ -100,8 +100,9 @@ def test_a_checkpoint_of_other_settings_is_refused(dataset: Dataset, tmp_path: P
         train_heads(dataset, SOURCE, HYDRA.model_copy(update={"seed": 1}), tmp_path)
 
 
-def test_training_learns_the_law_and_the_tree_says_so(dataset: Dataset, tmp_path: Path) -> None:
-    config = HYDRA.model_copy(update={"epochs": 25.0, "learning_rate": 1e-2, "dropout": 0.0, "draft_vocab": 50})
+@pytest.mark.parametrize("config", [HYDRA, CNN_LSTM, SSM], ids=lambda config: config.family)
+def test_training_learns_the_law_and_the_tree_says_so(dataset: Dataset, tmp_path: Path, config: HeadsConfig) -> None:
+    config = config.model_copy(update={"epochs": 25.0, "learning_rate": 1e-2, "dropout": 0.0, "draft_vocab": 50})
     trained = train_heads(dataset, SOURCE, config, tmp_path)
     held_out = [dataset[index] for index in dataset.split(config.held_out, seed=config.seed)[1].tolist()]
     ranks = measure_ranks(trained.net, held_out, trained.backdrop, batch_rows=40)
