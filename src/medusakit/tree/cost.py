@@ -183,6 +183,7 @@ class Rate:
 
     def __init__(self, keep: float = 0.98) -> None:
         self._keep, self._tokens, self._seconds = keep, 0.0, 0.0
+        self.node_s = 0.0  # of one more node in a pass, of late
 
     @property
     def value(self) -> float | None:
@@ -194,4 +195,8 @@ class Rate:
         self._seconds = self._keep * self._seconds + seconds
 
     def reset(self) -> None:
-        self._tokens = self._seconds = 0.0
+        self._tokens = self._seconds = self.node_s = 0.0
+
+    def tokens_of(self, seconds: float) -> float:
+        """What so many seconds are worth; nothing before the first step."""
+        return seconds * (self.value or 0.0)

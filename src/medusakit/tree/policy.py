@@ -111,6 +111,7 @@ class DynamicPolicy:
         rate = self._rate.value
         worth = tokens / seconds if rate is None else tokens - rate * seconds
         best = int(worth.argmax())
+        self._rate.node_s = float(seconds[-1] - seconds[0]) / max(1, most - 1)
         self._rate.add(float(tokens[best]), float(seconds[best]))
         return best + 1
 

@@ -220,10 +220,23 @@ def test_a_draft_that_brings_nothing_is_tried_now_and_then() -> None:
     for _ in range(100):
         worth.took(1.0)
         worth.learn(0.0, 0)
-    asked = [worth.asks(0.0, 1.0) for _ in range(3 * EXPLORE)]
+    rate = Rate()
+    assert worth.asks(0.0, rate)  # nothing is known yet of what time is worth
+    rate.add(9.0, 10.0)
+    asked = [worth.asks(0.0, rate) for _ in range(3 * EXPLORE)]
     assert sum(asked) == 3
-    assert worth.asks(0.5, 0.9)  # another situation is still believed in
-    assert worth.asks(0.0, None)
+    assert worth.asks(0.5, rate)  # another situation is still believed in
     for _ in range(100):
         worth.learn(0.0, 3)
-    assert worth.asks(0.0, 1.0)
+    assert worth.asks(0.0, rate)
+
+
+def test_a_path_is_followed_while_its_next_level_is_worth_its_time_and_its_node() -> None:
+    worth, rate = DraftWorth(), Rate()
+    assert worth.least(rate) == 0.0
+    for _ in range(100):
+        worth.took(0.5)
+    rate.add(1.0, 1.0)
+    cheap = worth.least(rate)
+    rate.node_s = 0.2
+    assert 0 < cheap < worth.least(rate) <= 1

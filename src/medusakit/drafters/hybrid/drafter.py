@@ -134,13 +134,13 @@ class HybridDrafter:
 
     def _costly_drafts(self, states: Sequence[DraftState], best: Sequence[float]) -> list[list[Said]]:
         """Per row, the costly source's draft, if it is worth asking."""
-        source, rate = self._costly, self._rate.value
-        asks = [source is not None and self._worth.asks(prob, rate) for prob in best]
+        source = self._costly
+        asks = [source is not None and self._worth.asks(prob, self._rate) for prob in best]
         asked = [state for state, asking in zip(states, asks, strict=True) if asking]
         if source is None or not asked:
             return [[] for _ in states]
         started = self._clock()
-        beam = replace(source.beam, least=self._worth.least(rate))
+        beam = replace(source.beam, least=self._worth.least(self._rate))
         drafts = iter(source.drafter.propose(asked, beam))
         seconds = self._clock() - started
         self._worth.took(seconds)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from medusakit.tree.cost import Rate
+
 EDGES = (0.05, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95)  # of the best probability that the other sources give a next token
 WINDOW = 32  # steps of an average
 TRUST = 4  # steps of belief in the optimistic start
@@ -31,17 +33,17 @@ class DraftWorth:
         self._passed = [0] * situations
         self._seconds, self._timed = START_S, 0
 
-    def asks(self, best_elsewhere: float, rate: float | None) -> bool:
-        """best_elsewhere: of the other sources' next tokens; rate: tokens a second of late, None before any step."""
+    def asks(self, best_elsewhere: float, rate: Rate) -> bool:
+        """best_elsewhere: of the other sources' next tokens."""
         situation = bisect_right(EDGES, best_elsewhere)
-        if rate is None or self._brought[situation] > rate * self._seconds:
+        if self._brought[situation] > rate.tokens_of(self._seconds):
             return True
         self._passed[situation] = (self._passed[situation] + 1) % EXPLORE
         return self._passed[situation] == 0
 
-    def least(self, rate: float | None) -> float:
-        """The probability of a path under which a further level of it is not worth its time."""
-        return 0.0 if rate is None else min(1.0, rate * LEVEL_SHARE * self._seconds / NEXT)
+    def least(self, rate: Rate) -> float:
+        """The probability of a path under which a further level of it is worth neither its time nor its node's."""
+        return min(1.0, rate.tokens_of(LEVEL_SHARE * self._seconds + rate.node_s) / NEXT)
 
     def took(self, seconds: float) -> None:
         self._timed = min(self._timed + 1, WINDOW)
