@@ -26,7 +26,7 @@ def measure(model: str, weights: str, contexts: list[int], seconds: float, threa
     found = {}
     for context in contexts:
         held = min(context, limit - max(SIZES))
-        steps = measure_steps(runtime, sizes=SIZES, context=held, budget_s=seconds)
+        steps = measure_steps(runtime, sizes=SIZES, context=held, budget_s=seconds, every_size=True)
         found[str(context)] = {str(n): 1e3 * taken for n, taken in steps.seconds.items()}
         print(f"{weights:5}{context:>7}  " + "".join(f"{1e3 * taken:8.1f}" for taken in steps.seconds.values()))
     runtime.close()

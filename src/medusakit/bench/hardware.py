@@ -47,7 +47,7 @@ def run_hardware(
     for weights in formats:
         on_progress(f"T(n) with {weights} weights")
         runtime = load(weights)
-        measured = measure_steps(runtime, sizes=SIZES, context=context, budget_s=MEASURE_S).seconds
+        measured = measure_steps(runtime, sizes=SIZES, context=context, budget_s=MEASURE_S, every_size=True).seconds
         steps[weights] = {str(n): 1e3 * seconds for n, seconds in measured.items()}
         floor = {n: limit_s(runtime.spec, weights, n, read, rates[weights]) for n in measured}
         limits[weights] = {str(n): 1e3 * seconds for n, seconds in floor.items()}

@@ -28,7 +28,9 @@ SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 CONTEXT = 256
 BUDGET_S = 1.2
 LONG_CONTEXT, LONG_SIZES, LONG_BUDGET_S = 2048, (1, 4, 8, 16, 32), 0.6
+TOO_DEAR = 4.0  # times a plain pass
 STEADY = 1.15  # second best reading over best
+FRESH_S = 600.0  # that a table of a busy machine is good for
 DRAFT_NODES = 16  # of the tree whose draft is timed
 Tables = dict[int, dict[int, float]]  # {context: {n: seconds}}
 FASTER = 0.8  # today's T(1) over the remembered one
@@ -48,12 +50,14 @@ def measure_steps(
     sizes: Sequence[int] = SIZES,
     context: int = CONTEXT,
     budget_s: float = BUDGET_S,
+    every_size: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> StepTimes:
     """Seconds of one forward pass of n nodes over `context` positions.
 
-    Rounds over all sizes repeat until `budget_s` is used up (two at least), so that a burst of other work hits few
-    readings of one size. Sizes that do not fit the context are left out.
+    Rounds over all sizes repeat until `budget_s` is used up, so that a burst of other work hits few readings of one
+    size. Sizes that do not fit the context are left out; so are, unless `every_size` is asked for, those behind one
+    that costs several plain passes, which no tree is worth, and those that a slow model leaves no time for.
     """
     limit = runtime.capabilities.max_context
     context = max(1, min(context, limit - 2))
@@ -64,18 +68,29 @@ def measure_steps(
     try:
         runtime.fill(row, context)
         trees = [bushy(size, random.integers(0, vocab_size, size)) for size in fitting]
-        readings: dict[int, list[float]] = {size: [] for size in fitting}
+        readings: dict[int, list[float]] = {}
         started, rounds = clock(), 0
-        while rounds < 2 or clock() - started < budget_s:
+        while rounds == 0 or (every_size and rounds < 2) or clock() - started < budget_s:
             for size, tree in zip(fitting, trees, strict=True):
+                if rounds and size not in readings:
+                    break
                 before = clock()
                 runtime.forward([(row, tree)])
-                readings[size].append(clock() - before)
+                readings.setdefault(size, []).append(clock() - before)
+                dear = readings[size][0] > TOO_DEAR * readings[fitting[0]][0]
+                if not every_size and (dear or clock() - started > budget_s):
+                    break
             rounds += 1
     finally:
         runtime.drop_row(row)
-    spreads = [sorted(times)[1] / min(times) for times in readings.values()]
-    return StepTimes(_rising({size: min(times) for size, times in readings.items()}), bool(np.median(spreads) < STEADY))
+    times = {size: min(found) for size, found in readings.items()}
+    return StepTimes(_rising(times), _steady(list(readings.values())))
+
+
+def _steady(readings: Sequence[Sequence[float]]) -> bool:
+    """Whether the two best readings of most sizes agree."""
+    spreads = [sorted(found)[1] / min(found) if len(found) > 1 else float("inf") for found in readings]
+    return float(np.median(spreads)) < STEADY
 
 
 def _rising(seconds: Mapping[int, float]) -> dict[int, float]:
@@ -139,19 +154,20 @@ def measure_cost(runtime: Runtime) -> tuple[Tables, bool]:
     return {short: near.seconds, far: found.seconds}, near.steady and found.steady
 
 
-def remembered_cost(runtime: Runtime, fingerprint: str, threads: int) -> StepCost:
+def remembered_cost(
+    runtime: Runtime, fingerprint: str, threads: int, clock: Callable[[], float] = time.time
+) -> StepCost:
     """T(n, context) from MEDUSA_HOME, measured if it is not there: per machine, model, weights, threads and version.
 
-    A table that a busy machine gave is used but not kept, and one that today's T(1) beats clearly is measured anew.
+    A table that a busy machine gave is good for ten minutes, and one that today's T(1) beats clearly is measured anew.
     A cache that cannot be read or written only costs the time of measuring.
     """
     file = home() / "cost" / f"{_key(runtime, fingerprint, threads)}.json"
-    known = _read(file)
+    known = _read(file, clock())
     if known and not _outdated(runtime, known):
         return StepCost(known)
     measured, steady = measure_cost(runtime)
-    if steady:
-        _write(file, measured)
+    _write(file, {"tables": measured, "steady": steady, "time": clock()})
     return StepCost(measured)
 
 
@@ -187,13 +203,16 @@ def machine_name() -> str:
     return f"{model} x{os.cpu_count()}"
 
 
-def _read(file: Path) -> Tables | None:
+def _read(file: Path, now: float) -> Tables | None:
     try:
+        stored = json.loads(file.read_text())
         tables = {
             int(context): {int(size): float(seconds) for size, seconds in table.items()}
-            for context, table in json.loads(file.read_text()).items()
+            for context, table in stored["tables"].items()
         }
-    except (OSError, ValueError, AttributeError, TypeError):
+        if not stored["steady"] and not 0 <= now - stored["time"] < FRESH_S:
+            return None
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
         return None
     sound = all(context > 0 and 1 in table and _is_sound(table) for context, table in tables.items())
     return tables if tables and sound else None
@@ -203,11 +222,11 @@ def _is_sound(table: Mapping[int, float]) -> bool:
     return all(size > 0 and 0 < seconds < float("inf") for size, seconds in table.items())
 
 
-def _write(file: Path, measured: Tables) -> None:
+def _write(file: Path, document: Mapping[str, object]) -> None:
     temporary = file.with_suffix(f".{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(measured))
+        temporary.write_text(json.dumps(document))
         temporary.replace(file)
     except OSError:
         with suppress(OSError):

@@ -38,14 +38,16 @@ class TimedRuntime:
 
 def test_the_best_reading_of_every_size_counts() -> None:
     runtime = TimedRuntime(iter([3.0, 5.0, 2.0, 9.0]))
-    times = measure_steps(runtime, sizes=(1, 4), context=8, budget_s=10, clock=lambda: runtime.now)  # type: ignore[arg-type]
+    times = measure_steps(runtime, sizes=(1, 4), context=8, budget_s=16, clock=lambda: runtime.now)  # type: ignore[arg-type]
     assert times.seconds == {1: 2.0, 4: 5.0}
     assert not times.steady
     assert runtime.inner.rows == ()
 
 
 def test_sizes_past_the_context_are_left_out() -> None:
-    times = measure_steps(random_reference(0, VOCAB, context_length=12), sizes=(1, 4, 16), context=8, budget_s=0)
+    times = measure_steps(
+        random_reference(0, VOCAB, context_length=12), sizes=(1, 4, 16), context=8, every_size=True, budget_s=0
+    )
     assert list(times.seconds) == [1, 4]
 
 
@@ -68,13 +70,24 @@ def test_a_steady_table_is_remembered(cache: Path, monkeypatch: pytest.MonkeyPat
     assert tables(runtime, "model", 2) == {CONTEXT: {1: 1.0, 4: 2.0}}
     assert tables(runtime, "model", 2) == {CONTEXT: {1: 1.0, 4: 2.0}}
     (file,) = cache.iterdir()
-    assert json.loads(file.read_text()) == {str(CONTEXT): {"1": 1.0, "4": 2.0}}
+    assert json.loads(file.read_text())["tables"] == {str(CONTEXT): {"1": 1.0, "4": 2.0}}
 
 
-def test_a_busy_machine_s_table_is_used_but_not_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps(monkeypatch, measure.StepTimes({1: 9.0}, False))
-    assert tables(random_reference(0, VOCAB, context_length=512), "model", 2) == {CONTEXT: {1: 9.0}}
-    assert not cache.exists()
+def test_a_busy_machine_s_table_is_good_for_ten_minutes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, now = random_reference(0, VOCAB, context_length=512), [1000.0]
+    busy, today = measure.StepTimes({1: 9.0}, False), measure.StepTimes({1: 9.0}, True)
+    steps(monkeypatch, busy, today, measure.StepTimes({1: 8.0}, True), today)
+
+    def table() -> Any:
+        return dict(remembered_cost(runtime, "model", 2, clock=lambda: now[0]).tables)
+
+    assert table() == {CONTEXT: {1: 9.0}}
+    now[0] += 599
+    assert table() == {CONTEXT: {1: 9.0}}
+    now[0] += 2
+    assert table() == {CONTEXT: {1: 8.0}}
+    now[0] += 1e6
+    assert table() == {CONTEXT: {1: 8.0}}
 
 
 def test_a_table_that_today_beats_is_measured_anew(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,18 +105,12 @@ def test_an_unwritable_cache_only_costs_time(tmp_path: Path, monkeypatch: pytest
     assert tables(random_reference(0, VOCAB, context_length=512), "model", 2) == {CONTEXT: {1: 1.0}}
 
 
+TABLES = ("{}", '{"1": 1.0}', '{"256": {}}', '{"256": {"2": 1.0}}', '{"256": {"1": 0}}', '{"256": {"1": -1.0}}',
+          '{"256": {"1": null}}', '{"256": {"1": NaN}}', '{"256": {"x": 1}}', '{"0": {"1": 1}}')  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "content",
-    [
-        *("{", "[]", "{}", "\x00", '{"1": 1.0}', '{"256": {}}', '{"256": {"2": 1.0}}', '{"256": {"1": 0}}'),
-        *(
-            '{"256": {"1": -1.0}}',
-            '{"256": {"1": null}}',
-            '{"256": {"1": NaN}}',
-            '{"256": {"x": 1}}',
-            '{"0": {"1": 1}}',
-        ),
-    ],
+    "content", ["{", "[]", "{}", "\x00", *(f'{{"steady": true, "time": 0, "tables": {table}}}' for table in TABLES)]
 )
 def test_a_damaged_table_is_measured_anew(content: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = random_reference(0, VOCAB, context_length=512)
@@ -113,7 +120,7 @@ def test_a_damaged_table_is_measured_anew(content: str, cache: Path, monkeypatch
     (file,) = cache.iterdir()
     file.write_text(content)
     assert tables(runtime, "model", 2) == {CONTEXT: {1: 1.0, 4: 2.0}}
-    assert json.loads(file.read_text()) == {str(CONTEXT): {"1": 1.0, "4": 2.0}}
+    assert json.loads(file.read_text())["tables"] == {str(CONTEXT): {"1": 1.0, "4": 2.0}}
 
 
 class Guesser:
@@ -143,7 +150,18 @@ def test_a_long_context_is_measured_with_few_sizes() -> None:
     runtime = random_reference(0, VOCAB, context_length=4096)
     measured, _ = measure.measure_cost(runtime)
     assert list(measured) == [CONTEXT, measure.LONG_CONTEXT]
-    assert list(measured[measure.LONG_CONTEXT]) == list(measure.LONG_SIZES)
+    long_sizes = list(measured[measure.LONG_CONTEXT])
+    assert long_sizes and long_sizes == list(measure.LONG_SIZES[: len(long_sizes)])
     assert runtime.rows == ()
     small, _ = measure.measure_cost(random_reference(0, VOCAB, context_length=300))
     assert list(small) == [CONTEXT]
+
+
+def test_sizes_that_no_tree_is_worth_are_not_measured() -> None:
+    """T(4) is five plain passes: 8 is not tried. A slow model: the time is up before."""
+    runtime = TimedRuntime(iter([1.0, 2.0, 5.0] * 9))
+    times = measure_steps(runtime, sizes=(1, 2, 4, 8), context=8, budget_s=10, clock=lambda: runtime.now)  # type: ignore[arg-type]
+    assert times.seconds == {1: 1.0, 2: 2.0, 4: 5.0} and times.steady
+    slow = TimedRuntime(iter([10.0, 11.0, 12.0]))
+    times = measure_steps(slow, sizes=(1, 2, 4, 8), context=8, budget_s=15, clock=lambda: slow.now)  # type: ignore[arg-type]
+    assert times.seconds == {1: 10.0, 2: 11.0} and not times.steady
