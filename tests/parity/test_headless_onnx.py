@@ -68,7 +68,7 @@ def test_the_embedded_model_as_its_own_draft_model() -> None:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("name", HEADLESS)
+@pytest.mark.parametrize("name", [*HEADLESS, "hybrid"])
 def test_the_embedded_model(name: str) -> None:
     llm = LLM.load("smollm2", weights="f32", drafter=name, budget=8)
     prompt = load_suite("spec-bench", limit=4)[2].turns[0]

@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_fakes import VOCAB, LetterTokenizer, answer, plain_engine
-from medusakit.drafters.base import DraftState
+from medusakit.drafters.base import Drafter, DraftState
+from medusakit.drafters.hybrid.drafter import HybridDrafter, Source
 from medusakit.drafters.registry import HEADLESS, headless_drafter
 from medusakit.drafters.suffix.automaton import SuffixAutomaton
 from medusakit.drafters.suffix.drafter import Match, SuffixDrafter, continuations
-from medusakit.engine.controller import FixedController, make_plan
+from medusakit.engine.controller import FixedController, GuardedController, make_plan
 from medusakit.engine.engine import Engine
+from medusakit.engine.guard import Guard
 from medusakit.runtimes.reference import random_reference
 from medusakit.settings import SamplingParams
 from medusakit.tree.cost import StepCost
@@ -95,14 +97,22 @@ def policy_of(name: str, drafter_beam: Beam) -> TreePolicy:
 
 
 def headless_engine(name: str, policy: str, seed: int, *, eos: Sequence[int] = (), max_rows: int = 4) -> Engine:
-    drafter, beam = headless_drafter(name, vocab_size=VOCAB)
     runtime = random_reference(seed, VOCAB, context_length=64, max_rows=max_rows)
+    drafter, beam = drafter_of(name)
     plan = make_plan(drafter, policy_of(policy, beam), 10)
-    return Engine(runtime, LetterTokenizer(frozenset(eos)), FixedController(plan))
+    controller = GuardedController(plan, Guard(STAIRS)) if policy == "costed" else FixedController(plan)
+    return Engine(runtime, LetterTokenizer(frozenset(eos)), controller)
+
+
+def drafter_of(name: str) -> tuple[Drafter, Beam]:
+    if name != "hybrid":
+        return headless_drafter(name, vocab_size=VOCAB)
+    hybrid = HybridDrafter([Source(*headless_drafter(one, vocab_size=VOCAB)) for one in HEADLESS])
+    return hybrid, hybrid.beam
 
 
 @pytest.mark.parametrize("policy", ["static", "dynamic", "costed"])
-@pytest.mark.parametrize("name", HEADLESS)
+@pytest.mark.parametrize("name", [*HEADLESS, "hybrid"])
 @settings(max_examples=25, deadline=None)
 @given(
     prompt=prompts,
@@ -122,7 +132,7 @@ def test_output_is_that_of_plain_decoding(
         assert drafted.stats.num_steps <= plain.stats.num_steps
 
 
-@pytest.mark.parametrize("name", HEADLESS)
+@pytest.mark.parametrize("name", [*HEADLESS, "hybrid"])
 def test_drafts_are_accepted(name: str) -> None:
     """Random models soon say what they said before, so there is something to draft from; nothing above would notice
     a drafter that never drafts."""
@@ -135,7 +145,7 @@ def test_drafts_are_accepted(name: str) -> None:
     assert max(taus) > 2 and np.mean(taus) > 1.3
 
 
-@pytest.mark.parametrize("name", HEADLESS)
+@pytest.mark.parametrize("name", [*HEADLESS, "hybrid"])
 @settings(max_examples=15, deadline=None)
 @given(jobs=st.lists(st.tuples(prompts, requests, st.integers(0, 6)), min_size=2, max_size=6))
 def test_rows_that_join_and_leave_do_not_change_each_other(
