@@ -22,6 +22,7 @@ _MAPS = Path("/proc/self/maps")
 _LARGE = 2 << 20
 _WORTHWHILE = 4 << 20
 _MADV_COLLAPSE = 25
+_THREAD = "large-pages"
 
 
 def with_large_pages(make: Callable[[], Made]) -> Made:
@@ -30,8 +31,15 @@ def with_large_pages(make: Callable[[], Made]) -> Made:
     made = make()
     ranges = list(added(before, anonymous_memory()))
     if ranges:
-        threading.Thread(target=_collapse, args=(ranges,), name="large-pages", daemon=True).start()
+        threading.Thread(target=_collapse, args=(ranges,), name=_THREAD, daemon=True).start()
     return made
+
+
+def settle() -> None:
+    """Wait until no memory is on its way: it takes the bandwidth that a pass needs, so nothing is timed meanwhile."""
+    for thread in threading.enumerate():
+        if thread.name == _THREAD:
+            thread.join()
 
 
 def anonymous_memory() -> list[Range]:

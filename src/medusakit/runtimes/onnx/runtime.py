@@ -17,7 +17,7 @@ from medusakit.runtimes.onnx.cells import cell_of, node_cells
 from medusakit.runtimes.onnx.exactness import bits_are_kept, remembered
 from medusakit.runtimes.onnx.formats import WEIGHTS
 from medusakit.runtimes.onnx.heads import HeadLayout
-from medusakit.runtimes.onnx.hugepages import with_large_pages
+from medusakit.runtimes.onnx.hugepages import settle, with_large_pages
 from medusakit.runtimes.onnx.kv import KvCache
 from medusakit.runtimes.onnx.passes import PassRunner, Results, Segment
 from medusakit.runtimes.onnx.scores import OnnxScores
@@ -127,6 +127,7 @@ class OnnxRuntime:
 
     def fill(self, row: int, length: int) -> None:
         self._check_context(length)
+        settle()
         free = self._all_free()
         needed = self._capabilities.max_rows, cell_of(length)
         if not self._kv.has_room(*needed):

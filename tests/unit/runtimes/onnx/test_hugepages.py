@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -52,3 +53,11 @@ def test_new_memory_is_found_and_keeps_its_contents(monkeypatch):
 def test_nothing_happens_where_there_is_no_map(monkeypatch, tmp_path):
     monkeypatch.setattr(hugepages, "_MAPS", tmp_path / "none")
     assert with_large_pages(lambda: 3) == 3 and anonymous_memory() == []
+
+
+def test_settling_waits_for_memory_that_moves():
+    done = []
+    thread = threading.Thread(target=lambda: (time.sleep(0.05), done.append(1)), name=hugepages._THREAD)
+    thread.start()
+    hugepages.settle()
+    assert done
