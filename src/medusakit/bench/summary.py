@@ -108,8 +108,10 @@ def predicted(turns: Sequence[Turn], cost: StepCost) -> dict[str, float]:
 
 
 def speedup(turns: Sequence[Turn], fast: str, slow: str, *, seed: int) -> dict[str, Any]:
-    """Speed of one mode over another's: ratio, 95 % interval over questions, the same by category."""
+    """Speed of one mode over another's: ratio, 95 % interval over questions, the same by category, and without the
+    answers that end in a loop, which are easy to draft."""
     whole = paired_ratio(_sums(turns, fast, slow), seed=seed)
+    sound = [turn for turn in turns if not is_looping(turn.answers[slow].token_ids)]
     parts = {
         category: paired_ratio(_sums([turn for turn in turns if turn.category == category], fast, slow), seed=seed)
         for category in sorted({turn.category for turn in turns})
@@ -119,7 +121,17 @@ def speedup(turns: Sequence[Turn], fast: str, slow: str, *, seed: int) -> dict[s
         "ci95": [whole.low, whole.high],
         "by_category": {category: part.ratio for category, part in parts.items()},
         "by_category_ci95": {category: [part.low, part.high] for category, part in parts.items()},
+        "without_loops": _without_loops(sound, fast, slow, seed=seed),
     }
+
+
+def _without_loops(turns: Sequence[Turn], fast: str, slow: str, *, seed: int) -> dict[str, Any] | None:
+    """None if every answer loops."""
+    if not turns:
+        return None
+    found = paired_ratio(_sums(turns, fast, slow), seed=seed)
+    tau = mode_summary([turn.answers[fast] for turn in turns])["tau"]
+    return {"answers": len(turns), "ratio": found.ratio, "ci95": [found.low, found.high], "tau": tau}
 
 
 def _sums(turns: Sequence[Turn], fast: str, slow: str) -> list[tuple[float, float, float, float]]:

@@ -74,6 +74,19 @@ def test_speedup_of_speeds_by_category() -> None:
     assert pair["by_category_ci95"]["coding"] == pytest.approx([2.0, 2.0])  # one question: both turns are one draw
 
 
+def test_answers_that_loop_are_left_out_of_a_second_ratio() -> None:
+    """The looping answer is four times as fast, the other one and a half times."""
+    loop = replace(made(60, 15, 1.0), token_ids=(7,) * 61)
+    slow_loop = replace(made(60, 60, 4.0), token_ids=(7,) * 61)
+    turns = [
+        Turn("a", "x", 0, {"medusa": loop, "plain": slow_loop}),
+        Turn("b", "x", 0, {"medusa": made(60, 30, 2.0), "plain": made(60, 60, 3.0)}),
+    ]
+    found = speedups(turns, ["plain", "medusa"], seed=0)["medusa/plain"]
+    assert found["without_loops"] == {"answers": 1, "ratio": 1.5, "ci95": [1.5, 1.5], "tau": 2.0}
+    assert speedups(turns[:1], ["plain", "medusa"], seed=0)["medusa/plain"]["without_loops"] is None
+
+
 def test_all_pairs_of_three_modes() -> None:
     answers = {"plain": made(40, 40, 4.0), "medusa": made(40, 20, 2.0), "hf": made(40, 40, 16.0)}
     found = speedups([Turn("1", "all", 0, answers)], list(answers), seed=0)
