@@ -29,6 +29,7 @@ REQUESTS = {
     "sample 0.8, top_k 50": SamplingParams(temperature=0.8, top_k=50),
     "sample 0.8, min_p 0.05": SamplingParams(temperature=0.8, min_p=0.05),
     "typical 0.7": SamplingParams(temperature=0.7, acceptance="typical"),
+    "dynamic 0.7": SamplingParams(temperature=0.7, acceptance="dynamic"),
 }
 
 

@@ -28,12 +28,12 @@ class FakeStream:
     """Events one by one. raise_after: a function called once that many events are out (e.g. to press Ctrl-C)."""
 
     def __init__(
-        self, events: Sequence[TokenEvent], speculation: bool, lossless: bool, press: Callable[[], None] | None
+        self, events: Sequence[TokenEvent], speculation: bool, acceptance: str, press: Callable[[], None] | None
     ):
         self._events = list(events)
         self._given: list[TokenEvent] = []
         self._speculation = speculation
-        self._lossless = lossless
+        self._acceptance = acceptance
         self._press = press
         self.closed = False
 
@@ -66,7 +66,7 @@ class FakeStream:
             stats.offered_by_depth, stats.accepted_by_depth = [10, 10], [8, 4]
         ids = tuple(event.token_id for event in given)
         text = "".join(event.text for event in given)
-        return GenerationResult(text, ids, whole, 7, self._lossless, stats, tuple(given))
+        return GenerationResult(text, ids, whole, 7, self._acceptance == "exact", self._acceptance, stats, tuple(given))
 
 
 @dataclass
@@ -130,7 +130,7 @@ class FakeLLM:
     ) -> FakeStream:
         self.calls.append({"prompt": prompt, "params": params, "speculation": speculation, "raw": raw})
         events = scripted_events(self.answer)[: params.max_tokens]
-        return FakeStream(events, speculation, params.acceptance == "exact", self.press)
+        return FakeStream(events, speculation, params.acceptance, self.press)
 
     def encode(self, prompt: Any, *, raw: bool = False) -> list[int]:
         text = prompt if isinstance(prompt, str) else prompt[-1]["content"]

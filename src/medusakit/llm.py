@@ -176,8 +176,10 @@ class LLM:
         return Chat(self, system, params)
 
     def reset_verification_params(self) -> None:
-        """Drop what drafting has learnt from the answers so far: calibrations, pauses, the circuit breaker's state."""
-        self.engine.controller.reset()
+        """Drop what decoding has learnt from the steps so far: calibrations, pauses, the circuit breaker's state, and
+        the verify temperatures of dynamic acceptance. To be called when other heads have been put in.
+        """
+        self.engine.reset_verification()
 
     def close(self) -> None:
         self.parts.runtime.close()

@@ -11,15 +11,16 @@ from medusakit.errors import UsageError
 MIN_TEMPERATURE = 1e-4
 MAX_SEED = 2**64 - 1
 MAX_LOGPROBS = 20
-ACCEPTANCE = ("exact", "typical")
+ACCEPTANCE = ("exact", "typical", "dynamic")
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """Request parameters. Temperature 0 is greedy; every processor is applied along the path that is walked.
 
-    acceptance  "exact" (greedy at temperature 0, sample above) or "typical" (lossy)
-    eps, delta  of typical acceptance (Medusa, section 2.3.1): p > min(eps, delta * exp(-H))
+    acceptance  "exact" (greedy at temperature 0, sample above); lossy: "typical", "dynamic" (verify/dynamic.py; not at
+                temperature 0)
+    eps, delta  of the lossy ones (Medusa, section 2.3.1): p > min(eps, delta * exp(-H))
     choice      index among several answers to one prompt, so that they differ under one seed
     logprobs    report the model's own log-probabilities (raw scores, temperature 1, before penalties): of each token
                 and of this many best alternatives; None reports what the rule computed, which may be NaN
@@ -69,13 +70,20 @@ class SamplingParams:
             raise UsageError(
                 f"acceptance is {self.acceptance!r}; expected one of {', '.join(ACCEPTANCE)}", hint='acceptance="exact"'
             )
+        if self.acceptance == "dynamic" and self.temperature == 0:
+            raise UsageError(
+                "dynamic acceptance scales the temperature, and temperature is 0 (greedy)",
+                hint="a temperature of 1.0, or the exact acceptance",
+            )
         _number("eps", self.eps, 0, 1, above=True)
         _number("delta", self.delta, 0, 100, above=True)
         _whole("choice", self.choice, 0)
         if self.logprobs is not None:
             _whole("logprobs", self.logprobs, 0, MAX_LOGPROBS)
             if self.acceptance != "exact":
-                raise UsageError("logprobs are those of exact acceptance, not typical", hint='acceptance="exact"')
+                raise UsageError(
+                    f"logprobs are those of exact acceptance, not {self.acceptance}", hint='acceptance="exact"'
+                )
 
 
 def _number(name: str, value: object, low: float, high: float, *, above: bool = False, also: str = "") -> None:

@@ -125,7 +125,7 @@ def chi_square(law, drawn):
 class FreshDrawAfterMiss:
     """The fault of published code: where no child carries the draw, another draw is emitted instead."""
 
-    name, lossless = "biased", False
+    name, lossless, path_weight = "biased", False, 0.0
 
     def __init__(self, seed):
         params = [SamplingParams(temperature=1.0, choice=choice) for choice in (0, 1)]

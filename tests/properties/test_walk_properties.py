@@ -1,6 +1,7 @@
 """The walk equals brute force over all paths, for random trees and scores and every rule."""
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import given, settings
@@ -86,13 +87,16 @@ def test_exact_rules_equal_brute_force(case, params):
     assert kept.num_visited == len(best)
 
 
-@given(trees_with_scores(), st.sampled_from([0.3, 1.0, 2.0]), st.sampled_from([(0.09, 0.3), (0.3, 0.55), (0.01, 0.1)]))
-@settings(max_examples=150, deadline=None)
-def test_typical_equals_brute_force(case, temperature, threshold):
-    tree, node_scores = case
-    eps, delta = threshold
-    params = SamplingParams(temperature=temperature, acceptance="typical", eps=eps, delta=delta)
+@dataclass(frozen=True)
+class Acceptable:
+    """Every path that typical acceptance at a temperature allows, by a naive reading: its sum of log p, and the best
+    token after it."""
 
+    value: dict
+    bonus: dict
+
+
+def acceptable_paths(tree, node_scores, temperature, eps, delta):
     def log_p(node):
         z = node_scores.logits(node).astype(np.float64) / temperature
         return z - z.max() - math.log(np.exp(z - z.max()).sum())
@@ -110,14 +114,60 @@ def test_typical_equals_brute_force(case, temperature, threshold):
         tuple(path): sum(log_p(parent)[tree.tokens[child]] for parent, child in zip(path, path[1:], strict=False))
         for path in good
     }
-    best = max(value, key=lambda path: (len(path), value[path]))
-    kept = walk(tree, node_scores, make_rule(params, seed=0, vocab_size=VOCAB), HISTORY)
+    return Acceptable(value, {path: log_p(path[-1]).argmax() for path in value})
+
+
+def check_path(kept, allowed, key):
+    best = max(allowed.value, key=key)
     assert kept.nodes == best
-    assert kept.bonus_id == log_p(best[-1]).argmax()
-    np.testing.assert_allclose(sum(kept.logprobs[:-1]), value[best], atol=1e-4)
+    assert kept.bonus_id == allowed.bonus[best]
+    np.testing.assert_allclose(sum(kept.logprobs[:-1]), allowed.value[best], atol=1e-4)
 
 
-@given(trees_with_scores(), st.sampled_from([*EXACT, SamplingParams(temperature=0.7, acceptance="typical")]))
+TEMPERATURES = st.sampled_from([0.3, 1.0, 2.0])
+THRESHOLDS = st.sampled_from([(0.09, 0.3), (0.3, 0.55), (0.01, 0.1)])
+
+
+@given(trees_with_scores(), TEMPERATURES, THRESHOLDS)
+@settings(max_examples=150, deadline=None)
+def test_typical_equals_brute_force(case, temperature, threshold):
+    tree, node_scores = case
+    eps, delta = threshold
+    params = SamplingParams(temperature=temperature, acceptance="typical", eps=eps, delta=delta)
+    kept = walk(tree, node_scores, make_rule(params, seed=0, vocab_size=VOCAB), HISTORY)
+    allowed = acceptable_paths(tree, node_scores, temperature, eps, delta)
+    check_path(kept, allowed, lambda path: (len(path), allowed.value[path]))
+
+
+@given(
+    trees_with_scores(),
+    TEMPERATURES,
+    THRESHOLDS,
+    st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1)), max_size=100),
+)
+@settings(max_examples=150, deadline=None)
+def test_dynamic_equals_brute_force(case, temperature, threshold, shares):
+    tree, node_scores = case
+    eps, delta = threshold
+    params = SamplingParams(temperature=temperature, acceptance="dynamic", eps=eps, delta=delta)
+    rule, steps = make_rule(params, seed=0, vocab_size=VOCAB), []
+    for offered, share in shares:
+        rule = rule.after(offered, int(share * offered))
+        steps += [(offered, int(share * offered))] * (offered > 0)
+    recent, factor = steps[-64:], 1.0
+    if recent:
+        rho = sum(accepted for _, accepted in recent) / sum(offered for offered, _ in recent)
+        depth = sum(offered for offered, _ in recent) / len(recent)
+        factor = max(0.7, 1 - 0.3 * (1 - (1 - rho) ** depth))
+    kept = walk(tree, node_scores, rule, HISTORY)
+    allowed = acceptable_paths(tree, node_scores, factor * temperature, eps, delta)
+    check_path(kept, allowed, lambda path: len(path) - 1 + 0.15 * allowed.value[path])
+
+
+LOSSY = [SamplingParams(temperature=0.7, acceptance=name) for name in ("typical", "dynamic")]
+
+
+@given(trees_with_scores(), st.sampled_from([*EXACT, *LOSSY]))
 @settings(max_examples=60, deadline=None)
 def test_shared_scores_are_never_written(case, params):
     tree, node_scores = case

@@ -58,7 +58,7 @@ def judge_difference(
         return None
     left_id = left[index] if index < len(left) else None
     right_id = right[index] if index < len(right) else None
-    if left_id is None or right_id is None:
+    if left_id is None or right_id is None or params.acceptance != "exact":  # a lossy rule compares no scores
         return Difference(where, index, left_id, right_id, float("inf"), 0.0, False)
     gap, spread = _gap_at(llm, list(prompt_ids), list(left[:index]), left_id, right_id, params)
     return Difference(where, index, left_id, right_id, gap, spread, gap <= TOLERANCE[llm.runtime.capabilities.exact])

@@ -5,7 +5,6 @@ speed = sum(tokens) / sum(decode seconds), prefill apart; tau = sum(tokens after
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from medusakit.bench.answers import Answer
 from medusakit.bench.stats import is_looping, paired_ratio
 from medusakit.tree.cost import StepCost, predicted_speedup
+from medusakit.tree.search import rho_eff
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +73,6 @@ def mean_depth(answers: Sequence[Answer]) -> float:
     """Depths offered by the steps that drafted, on average."""
     drafted = sum(answer.offered[0] for answer in answers if answer.offered)
     return sum(sum(answer.offered) for answer in answers) / drafted if drafted else 0.0
-
-
-def rho_eff(share: float, depth: float) -> float:
-    """1 - (1 - rho)^D: the chance that at least one of D depths is accepted if each were by itself, with chance rho.
-
-    >>> round(rho_eff(0.5, 3), 3)
-    0.875
-    """
-    return 1.0 - math.pow(1.0 - share, depth)
 
 
 def speedups(turns: Sequence[Turn], modes: Sequence[str], *, seed: int) -> dict[str, Any]:

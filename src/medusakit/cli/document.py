@@ -17,6 +17,7 @@ def generation(result: GenerationResult) -> dict[str, Any]:
         "finish_reason": result.finish_reason,
         "seed": result.seed,
         "lossless": result.lossless,
+        "acceptance": result.acceptance,
         "stats": statistics(result.stats),
         "tokens": [_token(event) for event in result.events],
     }

@@ -55,7 +55,7 @@ def _speculation(stats: GenerationStats) -> str:
 def _ending(result: GenerationResult) -> str:
     notes = []
     if not result.lossless:
-        notes.append("lossy: typical acceptance")
+        notes.append(f"lossy: {result.acceptance} acceptance")
     if result.finish_reason == "length":
         notes.append("cut at the token limit")
     if result.finish_reason == "cancelled":

@@ -82,7 +82,7 @@ def _show_categories(ui: Ui, speedup: dict[str, Any]) -> None:
 def _show_equality(ui: Ui, pair: str, found: dict[str, Any], *, lossless: bool) -> None:
     text = f"{pair}: {found['equal']} of {found['turns']} answers have the same tokens"
     if not lossless:
-        ui.line(f"{text}; typical acceptance is lossy, so they may differ", "warning")
+        ui.line(f"{text}; this acceptance is lossy, so they may differ", "warning")
         return
     if found["tied"]:
         text += f", {found['tied']} part at a tie"

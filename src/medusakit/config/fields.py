@@ -58,7 +58,10 @@ class Config:
 
     speculation: bool = _setting(True, "speculation", "draft tokens ahead; off is plain decoding")
     accept: str = _setting(
-        "exact", "speculation", "`exact` keeps the model's own output; `typical` is lossy", choices=("exact", "typical")
+        "exact",
+        "speculation",
+        "`exact` keeps the model's own output; `typical` and `dynamic` are lossy",
+        choices=("exact", "typical", "dynamic"),
     )
     budget: int | None = _setting(
         None, "speculation", "nodes of a tree, root included; what pays here if unset", low=1, high=256, artifact=True

@@ -77,6 +77,12 @@ class Engine:
             self.controller.learn(step(running, self.controller.plan(running), self.runtime, self._clock))
         self._active = [session for session in self._active if session.running]
 
+    def reset_verification(self) -> None:
+        """Drop what was learnt from steps: the controller's, and the acceptance rules' of the sessions in flight."""
+        self.controller.reset()
+        for session in self._active:
+            session.reset_rule()
+
     def finish(self, session: Session) -> None:
         """Give the session's row back; cancels it if it is still running."""
         self._leave(session)

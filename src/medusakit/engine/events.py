@@ -70,10 +70,13 @@ class GenerationStats:
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult:
+    """acceptance: the rule's name: greedy, sample; lossy: typical, dynamic."""
+
     text: str
     token_ids: tuple[int, ...]
     finish_reason: FinishReason
     seed: int | None
     lossless: bool
+    acceptance: str
     stats: GenerationStats
     events: tuple[TokenEvent, ...] = field(default=(), repr=False)

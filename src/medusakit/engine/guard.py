@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from medusakit.engine.step import Outcome
 from medusakit.tree.cost import StepCost
+from medusakit.tree.search import rho_eff
 
 KEEP = 31 / 32  # of a sum over steps
 SLACK = 2.0  # plain steps by which the recent ones may be behind before drafting pauses: luck varies by more than one
@@ -129,7 +130,7 @@ class Guard:
         sums, self._round = self._round, _Sums()
         rho = sums.accepted / sums.offered if sums.offered else 0.0
         depth = sums.offered / sums.rows
-        found = Round(rho, 1 - (1 - rho) ** depth, sums.tokens / sums.rows, sums.plain_s / sums.spent_s, depth)
+        found = Round(rho, rho_eff(rho, depth), sums.tokens / sums.rows, sums.plain_s / sums.spent_s, depth)
         bad = found.speed < SLOW if self._breaker_rho is None else found.rho_eff < self._breaker_rho
         self._bad_rounds = self._bad_rounds + 1 if bad else 0
         self.last_round = found

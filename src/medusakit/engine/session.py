@@ -31,12 +31,14 @@ class Session:
     max_length: int
     hidden: FloatArray
     num_prompt: int = 0
+    fresh_rule: Acceptance = field(init=False)
     stats: GenerationStats = field(default_factory=GenerationStats)
     finish_reason: FinishReason | None = None
     events: list[TokenEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.num_prompt = len(self.ids)
+        self.fresh_rule = self.rule
         self.stats.num_prompt_tokens = self.num_prompt
 
     @property
@@ -65,6 +67,7 @@ class Session:
         self.stats.num_steps += 1
         self.stats.num_nodes += tree.num_nodes
         self._count(tree.topology.max_depth, path.num_accepted)
+        self.rule = self.rule.after(tree.topology.max_depth, path.num_accepted)
         nodes = (*path.nodes[1:], -1)
         for index, (token_id, node) in enumerate(zip(path.token_ids, nodes, strict=True)):
             drafted = node >= 0
@@ -81,6 +84,10 @@ class Session:
         if self.running:
             self._finish("cancelled")
 
+    def reset_rule(self) -> None:
+        """Drop what the acceptance rule has learnt from the steps so far."""
+        self.rule = self.fresh_rule
+
     def result(self) -> GenerationResult:
         return GenerationResult(
             text="".join(event.text for event in self.events),
@@ -88,6 +95,7 @@ class Session:
             finish_reason=self.finish_reason or "cancelled",
             seed=self.seed,
             lossless=self.rule.lossless,
+            acceptance=self.rule.name,
             stats=self.stats,
             events=tuple(self.events),
         )

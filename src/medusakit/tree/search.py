@@ -8,6 +8,7 @@ true ranks begin with r1, ..., rm, so joint acceptance is a count and needs no p
 from __future__ import annotations
 
 import heapq
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -118,6 +119,15 @@ def expected_tau(acceptances: Sequence[float], num_nodes: int | None = None) -> 
     """Tokens per step of the first `num_nodes` rows (root included; None: all): 1 + the sum of drafted acceptances."""
     drafted = acceptances if num_nodes is None else acceptances[: max(0, num_nodes - 1)]
     return 1.0 + sum(drafted)
+
+
+def rho_eff(rho: float, depth: float) -> float:
+    """1 - (1 - rho)^D: the chance that at least one of D depths is accepted if each were by itself, with chance rho.
+
+    >>> round(rho_eff(0.5, 3), 3)
+    0.875
+    """
+    return 1.0 - math.pow(1.0 - rho, depth)
 
 
 def acceptances(counts: JointCounts, topology: Topology) -> tuple[float, ...]:

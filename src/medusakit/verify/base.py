@@ -20,7 +20,7 @@ class Verdict:
 
     accepted  children (node indices) that may be walked to; at most one in the exact rules
     pick      the token to emit if the path ends here (the bonus)
-    weight    log p of each accepted child, for choosing among equally long paths (typical); 0.0 in the exact rules
+    weight    log p of each accepted child, for choosing among paths (the lossy rules); 0.0 in the exact ones
     logprob   log p of `pick` under the request's own processed distribution, NaN where a rule did not compute it
     top       (token id, log p) of the best tokens, best first, where the request asked for them
     """
@@ -38,6 +38,15 @@ class Acceptance(Protocol):
 
     @property
     def lossless(self) -> bool: ...
+
+    @property
+    def path_weight(self) -> float:
+        """What log p counts against length when paths are compared (verify/walk.py); 0: length alone, then log p."""
+        ...
+
+    def after(self, offered: int, accepted: int) -> Acceptance:
+        """The rule of the next step, after one that offered and accepted so many depths. Most stay as they are."""
+        ...
 
     def decide(self, scores: Scores, node: int, children: Sequence[tuple[int, int]], history: Sequence[int]) -> Verdict:
         """Judge one visited node.

@@ -25,6 +25,10 @@ class GreedyRule:
     adjustments: Adjustments | None = None
     name: str = "greedy"
     lossless: bool = True
+    path_weight: float = 0.0
+
+    def after(self, offered: int, accepted: int) -> GreedyRule:
+        return self
 
     def decide(self, scores: Scores, node: int, children: Sequence[tuple[int, int]], history: Sequence[int]) -> Verdict:
         if self.adjustments is None:

@@ -18,6 +18,7 @@ class ReportingRule:
 
     rule: Acceptance
     num_top: int
+    path_weight: float = 0.0
 
     @property
     def name(self) -> str:
@@ -26,6 +27,9 @@ class ReportingRule:
     @property
     def lossless(self) -> bool:
         return self.rule.lossless
+
+    def after(self, offered: int, accepted: int) -> ReportingRule:
+        return self
 
     def decide(self, scores: Scores, node: int, children: Sequence[tuple[int, int]], history: Sequence[int]) -> Verdict:
         verdict = self.rule.decide(scores, node, children, history)

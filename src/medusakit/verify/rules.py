@@ -5,6 +5,7 @@ from __future__ import annotations
 from medusakit.errors import UsageError
 from medusakit.settings import SamplingParams
 from medusakit.verify.base import Acceptance
+from medusakit.verify.dynamic import DynamicRule
 from medusakit.verify.greedy import GreedyRule
 from medusakit.verify.philox import Noise
 from medusakit.verify.processors import Adjustments, Filter
@@ -25,7 +26,8 @@ def make_rule(
     seed               of sampling, 0 .. 2**64 - 1 (the caller draws one where params.seed is None)
     num_prompt_tokens  tokens of the history that presence and frequency penalties do not count
 
-    At temperature 0 `typical` is greedy: its p is then one-hot. Raises UsageError naming a parameter out of range.
+    At temperature 0 `typical` is greedy: its p is then one-hot; `dynamic` is refused. Raises UsageError naming a
+    parameter out of range.
     """
     params.validate()
     for token_id in params.logit_bias:
@@ -42,6 +44,9 @@ def _deciding(params: SamplingParams, seed: int, adjustments: Adjustments | None
     if params.temperature == 0:
         return GreedyRule(adjustments)
     kept = Filter(params.temperature, params.top_k, params.top_p, params.min_p)
+    typical = TypicalRule(kept, params.eps, params.delta, adjustments)
     if params.acceptance == "typical":
-        return TypicalRule(kept, params.eps, params.delta, adjustments)
+        return typical
+    if params.acceptance == "dynamic":
+        return DynamicRule(typical)
     return SampleRule(Noise(seed, params.choice), kept, adjustments)

@@ -33,6 +33,10 @@ class SampleRule:
     adjustments: Adjustments | None = None
     name: str = "sample"
     lossless: bool = True
+    path_weight: float = 0.0
+
+    def after(self, offered: int, accepted: int) -> SampleRule:
+        return self
 
     def decide(self, scores: Scores, node: int, children: Sequence[tuple[int, int]], history: Sequence[int]) -> Verdict:
         logits = scores.logits(node)

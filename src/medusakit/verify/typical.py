@@ -29,6 +29,10 @@ class TypicalRule:
     adjustments: Adjustments | None = None
     name: str = "typical"
     lossless: bool = False
+    path_weight: float = 0.0
+
+    def after(self, offered: int, accepted: int) -> TypicalRule:
+        return self
 
     def decide(self, scores: Scores, node: int, children: Sequence[tuple[int, int]], history: Sequence[int]) -> Verdict:
         logits = scores.logits(node)

@@ -1,4 +1,4 @@
-"""The walk over a verified tree: the longest path that a rule accepts. Shared by all rules.
+"""The walk over a verified tree: the best path that a rule accepts. Shared by all rules.
 
 Only visited nodes are judged, each with the history of its own path, so penalties and filters are exact along the path.
 """
@@ -63,9 +63,13 @@ class _Reached:
         nodes, drafted = (*self.nodes, child), (*self.drafted, token)
         return _Reached(nodes, drafted, (*self.logprobs, logprob), self.weight + weight, (*self.tops, top))
 
+    def score(self, path_weight: float) -> tuple[float, float]:
+        return len(self.drafted) + path_weight * self.weight, self.weight
+
 
 def walk(tree: Tree, scores: Scores, rule: Acceptance, history: Sequence[int]) -> Walk:
-    """The longest acceptable path; ties go to the larger sum of log p (`Verdict.weight`), then to the earlier node.
+    """The best acceptable path: that of the largest depth + path weight * sum of log p (`Verdict.weight`). With weight
+    0 (all rules but `dynamic`) the longest path. Ties go to the larger sum of log p, then to the earlier node.
 
     history  the row's ids, prompt and output, up to and including the root (node 0): its length is the absolute
              position of the token that node 0 decides. It is read, never copied.
@@ -80,7 +84,7 @@ def walk(tree: Tree, scores: Scores, rule: Acceptance, history: Sequence[int]) -
         path = PathHistory(history, reached.drafted) if reached.drafted else history
         judged = rule.decide(scores, node, [(child, tokens[child]) for child in children[node]], path)
         num_visited += 1
-        if verdict is None or (len(reached.nodes), reached.weight) > (len(best.nodes), best.weight):
+        if verdict is None or reached.score(rule.path_weight) > best.score(rule.path_weight):
             best, verdict = reached, judged
         pending.extend(reversed(_extensions(reached, judged, tokens)))
     assert verdict is not None  # node 0 is always judged
@@ -97,7 +101,7 @@ def walk(tree: Tree, scores: Scores, rule: Acceptance, history: Sequence[int]) -
 def _extensions(reached: _Reached, verdict: Verdict, tokens: list[int]) -> list[_Reached]:
     weights = verdict.weight or (0.0,) * len(verdict.accepted)
     return [
-        # the exact rules accept only their own pick, whose log p they may have computed; typical has it as the weight
+        # the exact rules accept only their own pick, whose log p they may have computed; lossy ones give it as weight
         reached.extended(
             child, tokens[child], weight, verdict.logprob if tokens[child] == verdict.pick else weight, verdict.top
         )

@@ -14,7 +14,7 @@ def test_an_answer_is_the_result_without_its_prefill() -> None:
     stats = GenerationStats(num_prompt_tokens=9, num_tokens=4, num_steps=2, num_nodes=12)
     stats.prefill_s, stats.forward_s, stats.draft_s, stats.other_s = 5.0, 0.5, 0.25, 0.125
     stats.offered_by_depth, stats.accepted_by_depth = [2, 2], [1, 0]
-    made = Answer.of(GenerationResult("abcd", (1, 2, 3, 4), "length", None, True, stats))
+    made = Answer.of(GenerationResult("abcd", (1, 2, 3, 4), "length", None, True, "greedy", stats))
     assert (made.tokens, made.steps, made.nodes, made.prefill_s) == (3, 2, 12, 5.0)
     assert made.decode_s == 0.875
     assert (made.offered, made.accepted) == ((2, 2), (1, 0))
@@ -22,7 +22,7 @@ def test_an_answer_is_the_result_without_its_prefill() -> None:
 
 def test_an_answer_of_one_token_decoded_nothing() -> None:
     stats = GenerationStats(num_tokens=1)
-    made = Answer.of(GenerationResult("a", (1,), "stop", None, True, stats))
+    made = Answer.of(GenerationResult("a", (1,), "stop", None, True, "greedy", stats))
     assert (made.tokens, made.decode_s) == (0, 0.0)
 
 

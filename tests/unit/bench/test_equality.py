@@ -55,6 +55,12 @@ def judge(
     return judge_difference(make_llm(runtime(exact)), "here", [1, 2], left, right, params)
 
 
+@pytest.mark.parametrize("acceptance", ["typical", "dynamic"])
+def test_a_lossy_rule_has_no_ties(acceptance: str) -> None:
+    found = judge([4, 5], [4, 6], params=replace(SAMPLED, acceptance=acceptance))
+    assert found is not None and (found.position, found.gap, found.tied) == (1, float("inf"), False)
+
+
 @pytest.mark.parametrize(
     ("left", "right", "place"),
     [([], [], None), ([1, 2], [1, 2], None), ([1, 2], [1, 3], 1), ([1], [1, 3], 1), ([1, 2], [], 0)],

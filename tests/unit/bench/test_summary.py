@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from medusakit.bench.answers import Answer
-from medusakit.bench.summary import Turn, accepted_by_depth, mode_summary, predicted, rho, rho_eff, speedups
+from medusakit.bench.summary import Turn, accepted_by_depth, mode_summary, predicted, rho, speedups
 from medusakit.tree.cost import StepCost
+from medusakit.tree.search import rho_eff
 
 
 def made(tokens: int, steps: int, forward: float, draft: float = 0.0, other: float = 0.0, **rest: object) -> Answer:

@@ -98,8 +98,9 @@ def test_system_message_becomes_a_message(invoke: Invoke, llm: FakeLLM) -> None:
     assert invoke("run", "x", "-s", "be brief", "--raw").code == 2
 
 
-def test_typical_is_labelled_lossy(invoke: Invoke, llm: FakeLLM) -> None:
-    assert "lossy" in invoke("run", "x", "--accept", "typical").err
+def test_lossy_answers_are_labelled(invoke: Invoke, llm: FakeLLM) -> None:
+    assert "lossy: typical acceptance" in invoke("run", "x", "--accept", "typical").err
+    assert "lossy: dynamic acceptance" in invoke("run", "x", "--accept", "dynamic").err
     assert "lossy" not in invoke("run", "x").err
 
 

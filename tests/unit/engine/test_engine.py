@@ -9,6 +9,7 @@ from medusakit.engine.engine import common_prefix
 from medusakit.errors import ContextLengthError, UsageError
 from medusakit.settings import SamplingParams
 from medusakit.tree.topology import Topology
+from medusakit.verify.dynamic import DynamicRule
 
 CHAIN = Topology.chain(4)
 PROMPT = [3, 1, 4]
@@ -165,3 +166,21 @@ def test_a_random_seed_is_returned_and_reproduces() -> None:
 def test_common_prefix() -> None:
     assert common_prefix([], [1]) == 0
     assert common_prefix([1, 2], [1, 2, 3]) == 2
+
+
+def test_dynamic_acceptance_learns_in_its_own_request_and_forgets_on_demand() -> None:
+    engine = tree_engine(CHAIN, prophet(plain(40)))
+    params = SamplingParams(max_tokens=40, temperature=1.0, acceptance="dynamic")
+    first = engine.start(PROMPT, params)
+    fresh = first.rule
+    while first.stats.accepted_by_depth[:1] in ([], [0]):
+        engine.step()
+    learnt = first.rule
+    assert isinstance(learnt, DynamicRule) and learnt.verify_temperature < 1
+    second = engine.start(PROMPT, params)
+    assert second.rule == fresh and first.rule is learnt
+    engine.reset_verification()
+    assert first.rule == fresh
+    engine.finish(first)
+    engine.finish(second)
+    assert (first.result().lossless, first.result().acceptance) == (False, "dynamic")

@@ -24,6 +24,7 @@ def rule_of(params, **keywords):
         (SamplingParams(), "greedy", True),
         (SamplingParams(temperature=0.7), "sample", True),
         (SamplingParams(temperature=0.7, acceptance="typical"), "typical", False),
+        (SamplingParams(temperature=0.7, acceptance="dynamic"), "dynamic", False),
         (SamplingParams(acceptance="typical"), "greedy", True),  # at temperature 0 p is one-hot
     ],
 )
@@ -111,7 +112,8 @@ def test_seed_choice_and_position_give_other_draws():
         ({"seed": -1}, "seed is -1; expected a whole number, 0 to 18446744073709551615"),
         ({"stop": "end"}, "stop is 'end'; expected a tuple of non-empty strings"),
         ({"stop": ("",)}, "stop is"),
-        ({"acceptance": "lossy"}, "acceptance is 'lossy'; expected one of exact, typical"),
+        ({"acceptance": "lossy"}, "acceptance is 'lossy'; expected one of exact, typical, dynamic"),
+        ({"acceptance": "dynamic"}, "dynamic acceptance scales the temperature, and temperature is 0"),
         ({"eps": 0.0}, "eps is 0.0"),
         ({"delta": -0.1}, "delta is -0.1"),
     ],

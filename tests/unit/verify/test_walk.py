@@ -72,7 +72,7 @@ def test_every_node_is_judged_with_its_own_path():
     seen = {}
 
     class Recorder:
-        name, lossless = "recorder", False
+        name, lossless, path_weight = "recorder", False, 0.0
 
         def decide(self, scores, node, children, history):
             seen[node] = list(history)
@@ -89,7 +89,7 @@ def test_every_node_is_judged_with_its_own_path():
 
 def test_equally_long_paths_go_to_the_more_probable():
     class Weighted:
-        name, lossless = "weighted", False
+        name, lossless, path_weight = "weighted", False, 0.0
 
         def decide(self, scores, node, children, history):
             weight = {1: -1.0, 2: -2.0, 3: -3.0, 4: -1.5}
