@@ -16,7 +16,7 @@ import numpy as np
 from medusakit.drafters.base import Beam, DraftState, Shape
 from medusakit.errors import ContextLengthError, RuntimeFailure
 from medusakit.models.spec import ModelSpec
-from medusakit.runtimes.base import Capabilities
+from medusakit.runtimes.base import Capabilities, RowMemory
 from medusakit.runtimes.reference import ArrayScores
 from medusakit.runtimes.reference_source import random_source
 from medusakit.tree.topology import Draft, FloatArray, Topology, Tree
@@ -130,6 +130,13 @@ class ScriptedRuntime:
     def truncate(self, row: int, length: int) -> None:
         assert 0 <= length <= len(self._kv[row])
         del self._kv[row][length:]
+
+    def save(self, row: int) -> RowMemory:
+        return RowMemory(len(self._kv[row]), (np.array(self._kv[row], np.int64),))
+
+    def restore(self, row: int, memory: RowMemory, length: int) -> None:
+        assert not self._kv[row] and length <= memory.length
+        self._kv[row] += memory.arrays[0][:length].tolist()
 
     def close(self) -> None:
         self._kv.clear()

@@ -14,7 +14,7 @@ import pytest
 from medusakit.errors import ContextLengthError, RuntimeFailure
 from medusakit.models.resolve import open_weights, resolve
 from medusakit.runtimes.base import Runtime, Scores
-from medusakit.runtimes.onnx.runtime import load_onnx
+from medusakit.runtimes.onnx.runtime import OnnxRuntime, load_onnx
 from medusakit.runtimes.reference import ReferenceRuntime
 from medusakit.tree.topology import Topology, Tree
 from tiny import write_gguf
@@ -257,3 +257,50 @@ def test_a_filled_row_is_only_for_timing(runtime: Runtime, close: Callable[[obje
     assert np.isfinite(runtime.forward([(filled, TREE)])[0].logits(0)).all()
     runtime.drop_row(filled)
     close(runtime.prefill(runtime.add_row(), PROMPT).logits(0), before)
+
+
+def test_a_saved_row_begins_another_to_the_last_bit(runtime: Runtime, close: Close) -> None:
+    """Also after the row it was saved from is gone, as often as one likes, and up to any of its positions."""
+    row = started(runtime)
+    runtime.forward([(row, TREE)])
+    runtime.commit(row, [0, 2, 4, 7])
+    ids = PROMPT + path_ids(TREE, 7)
+    memory = runtime.save(row)
+    assert memory.length == len(ids) and memory.num_bytes > 0
+    expected = snapshot(runtime.forward([(row, TREE)])[0])
+    runtime.drop_row(row)
+    for _ in range(2):
+        row = runtime.add_row()
+        runtime.restore(row, memory, len(ids))
+        assert runtime.length(row) == len(ids)
+        for found, wanted in zip(snapshot(runtime.forward([(row, TREE)])[0]), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        runtime.drop_row(row)
+    part = runtime.add_row()
+    runtime.restore(part, memory, 5)
+    close(runtime.prefill(part, [7, 8]).logits(0), plain(runtime, [*PROMPT[:5], 7, 8])[0])
+    with pytest.raises(RuntimeFailure):
+        runtime.restore(part, memory, 5)
+    runtime.drop_row(part)
+    with pytest.raises(RuntimeFailure):
+        runtime.restore(runtime.add_row(), memory, len(ids) + 1)
+
+
+def test_what_freed_memory_holds_changes_nothing(tmp_path: Path) -> None:
+    """NaN in every cell that a dropped row had written: a new row of its slot, and the row that moved, see none."""
+    runtime = _make("onnx-f32", tmp_path)[0]
+    assert isinstance(runtime, OnnxRuntime)
+    first, second, third = (started(runtime, ids) for ids in ([*PROMPT, *PROMPT], PROMPT, PROMPT[:6]))
+    expected = [snapshot(one)[0] for one in runtime.forward([(second, TREE), (third, TREE)])]
+    runtime.truncate(second, len(PROMPT))
+    runtime.truncate(third, 6)
+    kv = runtime._kv
+    for memory in (kv.keys, kv.values):  # what the first row had written beyond what the row that moves there holds
+        memory[:, 0, :, :, len(PROMPT) + 9 : 2 * len(PROMPT)] = np.nan
+    runtime.drop_row(first)
+    for memory in (kv.keys, kv.values):
+        memory[:, 2, :, :, : len(PROMPT)] = np.where(memory[:, 2, :, :, : len(PROMPT)], np.nan, 0)
+    newcomer = started(runtime, PROMPT[:6])
+    batch = runtime.forward([(row, TREE) for row in (second, third, newcomer)])
+    for scores, wanted in zip(batch, [*expected, expected[1]], strict=True):
+        np.testing.assert_allclose(snapshot(scores)[0], wanted, atol=1e-5)

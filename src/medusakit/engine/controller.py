@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
-
 from medusakit.drafters.base import Drafter, DraftState, Learner, Shape
 from medusakit.engine.guard import Guard
 from medusakit.engine.session import Session
@@ -40,8 +38,7 @@ class NoDrafter:
     max_depth = 0
 
     def propose(self, states: Sequence[DraftState], shape: Shape) -> list[Draft]:
-        nothing = np.zeros(1, dtype=np.float32)
-        return [Draft(PLAIN, np.array([state.root_id], dtype=np.int64), nothing) for state in states]
+        return [Draft.plain(state.root_id) for state in states]
 
     def observe(self, row: int, kept_ids: Sequence[int], hidden: FloatArray) -> None:
         """Nothing to learn."""
@@ -105,6 +102,27 @@ class GuardedController(FixedController):
     def reset(self) -> None:
         super().reset()
         self.guard.reset()
+
+
+class Switch:
+    """Another controller, which can be exchanged or switched off (plain decoding) between steps. Sessions that all
+    decode plainly by their own wish say nothing about drafting, so it is not asked for them."""
+
+    def __init__(self, inner: Controller) -> None:
+        self.inner, self.on = inner, True
+
+    def plan(self, sessions: Sequence[Session]) -> Plan:
+        drafts = self.on and any(session.max_nodes != 1 for session in sessions)
+        return self.inner.plan(sessions) if drafts else PLAIN_PLAN
+
+    def learn(self, outcome: Outcome) -> None:
+        self.inner.learn(outcome)
+
+    def forget(self, row: int) -> None:
+        self.inner.forget(row)
+
+    def reset(self) -> None:
+        self.inner.reset()
 
 
 def make_plan(drafter: Drafter, policy: TreePolicy, budget: int) -> Plan:

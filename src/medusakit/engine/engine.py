@@ -10,13 +10,14 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from medusakit.engine.controller import Controller
 from medusakit.engine.events import TokenEvent
 from medusakit.engine.session import Session
-from medusakit.engine.step import step
+from medusakit.engine.step import Outcome, step
 from medusakit.errors import ContextLengthError, UsageError
-from medusakit.runtimes.base import Runtime
+from medusakit.runtimes.base import RowMemory, Runtime, Scores
 from medusakit.settings import SamplingParams
 from medusakit.text.stream import TextStream
 from medusakit.text.tokenizer import Tokenizer
@@ -29,6 +30,34 @@ class KeptRow:
 
     row: int
     ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPrefix:
+    """The first `length` positions of `memory` are those of the ids that a prompt begins with."""
+
+    memory: RowMemory
+    length: int
+
+
+@dataclass(slots=True, eq=False)
+class Prefill:
+    """A prompt on its way into its row. position: ids in the KV so far; num_reused: of those, not run for this one.
+    max_nodes: of the session's trees, as there.
+    """
+
+    row: int
+    ids: list[int]
+    params: SamplingParams
+    max_nodes: int | None
+    seed: int
+    num_reused: int
+    position: int
+    seconds: float = 0.0
+
+    @property
+    def num_left(self) -> int:
+        return len(self.ids) - self.position
 
 
 class Engine:
@@ -57,25 +86,73 @@ class Engine:
         fit. With `kept`, the part of its KV that is a prefix of `ids` is reused; the row then belongs to this session
         (and is given back if the start fails).
         """
+        return self.advance(self.begin(ids, params, kept=kept))
+
+    def begin(
+        self,
+        ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        kept: KeptRow | None = None,
+        saved: SavedPrefix | None = None,
+        max_nodes: int | None = None,
+    ) -> Prefill:
+        """Take a row for `ids`, with what `kept` or `saved` holds of their beginning in it. Errors as in `start`."""
         ids = list(ids)
-        limit = self.runtime.capabilities.max_context
         row = self.runtime.add_row() if kept is None else kept.row
         try:
-            self._check_prompt(ids, limit)
-            session = self._prefill(row, ids, params, kept, limit)
+            self.check(ids, params)
+            reused = 0
+            if kept is not None:
+                reused = common_prefix(kept.ids, ids[:-1])
+                self.runtime.truncate(row, reused)
+            elif saved is not None:
+                reused = min(saved.length, len(ids) - 1)
+                self.runtime.restore(row, saved.memory, reused)
         except BaseException:
             self.runtime.drop_row(row)
             raise
-        if session.running:
-            self._active.append(session)
+        seed = secrets.randbits(63) if params.seed is None else params.seed
+        return Prefill(row, ids, params, max_nodes, seed, reused, reused)
+
+    @overload
+    def advance(self, prefill: Prefill) -> Session: ...
+
+    @overload
+    def advance(self, prefill: Prefill, max_tokens: int) -> Session | None: ...
+
+    def advance(self, prefill: Prefill, max_tokens: int | None = None) -> Session | None:
+        """Run the prompt's next `max_tokens` positions (None: all of them). With the last one, the first token is
+        emitted and the session returned; None before that. The row is given back if it fails."""
+        started = self._clock()
+        end = len(prefill.ids) if max_tokens is None else min(prefill.position + max_tokens, len(prefill.ids))
+        try:
+            scores = self.runtime.prefill(prefill.row, prefill.ids[prefill.position : end])
+            prefill.position = end
+            session = None if prefill.num_left else self._first(prefill, scores)
+        except BaseException:
+            self.abandon(prefill)
+            raise
+        prefill.seconds += self._clock() - started
+        if session is not None:
+            session.stats.prefill_s = prefill.seconds
+            if session.running:
+                self._active.append(session)
         return session
 
-    def step(self) -> None:
-        """One step for every running session, in one pass of the model."""
+    def abandon(self, prefill: Prefill) -> None:
+        """Give the row of a prompt back that will not be finished."""
+        self.runtime.drop_row(prefill.row)
+
+    def step(self) -> Outcome | None:
+        """One step for every running session, in one pass of the model. None: no session was running."""
         running = [session for session in self._active if session.running]
+        outcome = None
         if running:
-            self.controller.learn(step(running, self.controller.plan(running), self.runtime, self._clock))
+            outcome = step(running, self.controller.plan(running), self.runtime, self._clock)
+            self.controller.learn(outcome)
         self._active = [session for session in self._active if session.running]
+        return outcome
 
     def reset_verification(self) -> None:
         """Drop what was learnt from steps: the controller's, and the acceptance rules' of the sessions in flight."""
@@ -99,48 +176,52 @@ class Engine:
         self.runtime.drop_row(kept.row)
 
     def run(self, session: Session) -> Iterator[TokenEvent]:
-        """Events of one session as they come; other active sessions advance with it."""
+        """Events of one session as they come; other active sessions advance with it. Raises what made it fail."""
         seen = 0
         while True:
             while seen < len(session.events):
                 yield session.events[seen]
                 seen += 1
+            if session.error is not None:
+                raise session.error
             if not session.running:
                 return
             self.step()
 
-    def _prefill(self, row: int, ids: list[int], params: SamplingParams, kept: KeptRow | None, limit: int) -> Session:
-        started = self._clock()
-        seed = secrets.randbits(63) if params.seed is None else params.seed
-        rule = make_rule(params, seed=seed, vocab_size=self.runtime.spec.vocab_size, num_prompt_tokens=len(ids))
-        reused = 0 if kept is None else common_prefix(kept.ids, ids[:-1])
-        if kept is not None:
-            self.runtime.truncate(row, reused)
-        scores = self.runtime.prefill(row, ids[reused:])
+    def _first(self, prefill: Prefill, scores: Scores) -> Session:
+        params, ids = prefill.params, prefill.ids
+        rule = make_rule(
+            params,
+            seed=prefill.seed,
+            vocab_size=self.runtime.spec.vocab_size,
+            num_prompt_tokens=len(ids),
+        )
         verdict = rule.decide(scores, 0, (), ids)
         session = Session(
-            row=row,
+            row=prefill.row,
             ids=ids,
             rule=rule,
             params=params,
-            seed=seed if params.temperature > 0 else None,
+            seed=prefill.seed if params.temperature > 0 else None,
             text=TextStream(self.tokenizer, params.stop),
             eos_ids=frozenset() if params.ignore_eos else self.tokenizer.eos_ids,
-            max_length=limit,
+            max_length=self.runtime.capabilities.max_context,
             hidden=scores.hidden(0).copy(),
+            max_nodes=prefill.max_nodes,
         )
-        session.stats.num_reused_tokens = reused
+        session.stats.num_reused_tokens = prefill.num_reused
         session.emit_first(verdict)
-        session.stats.prefill_s = self._clock() - started
         return session
 
     def _leave(self, session: Session) -> None:
         session.cancel()
         self._active = [other for other in self._active if other is not session]
 
-    def _check_prompt(self, ids: Sequence[int], limit: int) -> None:
+    def check(self, ids: Sequence[int], params: SamplingParams) -> None:
+        """Raises UsageError or ContextLengthError for what can never be run; touches nothing, so any thread may ask."""
         if not ids:
             raise UsageError("the prompt is empty", hint='medusa run "Explain a B-tree in two sentences"')
+        limit = self.runtime.capabilities.max_context
         if len(ids) >= limit:
             raise ContextLengthError(
                 f"the prompt has {len(ids)} tokens; the context holds {limit}, the answer included",
@@ -152,6 +233,7 @@ class Engine:
             raise UsageError(
                 f"token id {bad} is outside the vocabulary of {vocab_size}", hint="the ids that llm.encode(text) gives"
             )
+        make_rule(params, seed=0, vocab_size=vocab_size)
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:

@@ -62,6 +62,7 @@ class SchedulerSettings:
     prefill_chunk        prompt tokens run between two steps of the others
     cache_bytes          KV of finished jobs kept for later ones, all keys together; 0: none (no prefix cache)
     cache_bytes_per_key  the same of one key; None: all of it
+    cache_least_tokens   prefixes shorter than this are neither kept nor used
     """
 
     max_rows: int = 8
@@ -69,6 +70,7 @@ class SchedulerSettings:
     prefill_chunk: int = 64
     cache_bytes: int = 512 * MIB
     cache_bytes_per_key: int | None = None
+    cache_least_tokens: int = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,32 @@
-"""Continuous batching: jobs join and leave between steps, on one thread that owns the engine."""
+"""Continuous batching: jobs join and leave between steps, on one thread that owns the engine.
+
+A turn of its loop: changes from outside; what was cancelled or is late ends; waiting jobs take free rows, keys in turn;
+one chunk of one prompt is run; all running jobs make one step together and are told of it.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 from typing import Protocol
 
+from medusakit.engine.batch import Batch, OpenJob, late
+from medusakit.engine.controller import GuardedController, Switch
 from medusakit.engine.engine import Engine
 from medusakit.engine.jobs import Job, Listener, SchedulerSettings, Snapshot
+from medusakit.engine.prefixes import PrefixCache
 from medusakit.engine.speculation import Speculation
 from medusakit.engine.step import Outcome
+from medusakit.engine.waiting import FairQueue
+from medusakit.errors import DrainingError, QueueFullError, UsageError
+
+log = logging.getLogger(__name__)
+FIRST_GUESS_S = 2.0  # how long a job takes, before one has ended
+NEWEST = 0.1  # weight of the job that ended last in what is known of that
 
 
 class HasEngine(Protocol):
@@ -22,11 +39,17 @@ class HasEngine(Protocol):
 class Ticket:
     """A job that was submitted."""
 
-    id: int
+    def __init__(self, job: OpenJob, wake: Callable[[], None]) -> None:
+        self._job, self._wake = job, wake
+
+    @property
+    def id(self) -> int:
+        return self._job.id
 
     def cancel(self) -> None:
         """End the job within one step; from any thread, also after its end. Its last update has no events."""
-        raise NotImplementedError
+        self._job.cancelled = True
+        self._wake()
 
 
 class Scheduler:
@@ -43,11 +66,40 @@ class Scheduler:
         clock: Callable[[], float] = time.perf_counter,
         on_step: Callable[[Outcome], None] | None = None,
     ) -> None:
-        raise NotImplementedError
+        self.settings = settings or SchedulerSettings()
+        runtime = llm.engine.runtime
+        rows = runtime.capabilities.max_rows
+        if not 1 <= self.settings.max_rows <= rows:
+            raise UsageError(
+                f"max_rows is {self.settings.max_rows}; the model was loaded with room for 1 to {rows}",
+                hint=f"LLM.load(..., max_rows={self.settings.max_rows})",
+            )
+        self._switch = Switch(llm.engine.controller)
+        self._engine = Engine(runtime, llm.engine.tokenizer, self._switch, clock=clock)
+        self._clock, self._on_step = clock, on_step
+        cached = self.settings.cache_bytes, self.settings.cache_bytes_per_key
+        self._batch = Batch(
+            self._engine,
+            PrefixCache(*cached, least=self.settings.cache_least_tokens),
+            chunk=self.settings.prefill_chunk,
+            clock=clock,
+            on_end=self._ended,
+        )
+        self._wake = threading.Condition()  # guards all below
+        self._waiting = FairQueue[OpenJob]()
+        self._changes: list[Callable[[], None]] = []
+        self._num_open = 0
+        self._job_s = FIRST_GUESS_S
+        self._draining = self._closing = False
+        self._ids = count(1)
+        self._thread: threading.Thread | None = None
+        self._published = self._state()
 
     def start(self) -> None:
         """Start the inference thread."""
-        raise NotImplementedError
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="medusa-inference", daemon=True)
+            self._thread.start()
 
     def submit(self, job: Job, listener: Listener) -> Ticket:
         """Queue a job; from any thread. The listener is called on the inference thread, in order, and must return at
@@ -56,29 +108,166 @@ class Scheduler:
         Raises at once, the listener then never called: UsageError for an empty prompt, an id outside the vocabulary or
         a parameter out of range, ContextLengthError, QueueFullError (with `retry_after_s`), DrainingError.
         """
-        raise NotImplementedError
+        self._engine.check(job.ids, job.params)
+        with self._wake:
+            self._check_room()
+            opened = OpenJob(next(self._ids), job, listener, self._clock())
+            self._num_open += 1
+            self._waiting.push(job.key, opened)
+            self._wake.notify_all()
+        return Ticket(opened, self._nudge)
 
     def snapshot(self) -> Snapshot:
         """The state as plain numbers; from any thread, never waits for a step."""
-        raise NotImplementedError
+        now = self._clock()
+        with self._wake:
+            waiting = tuple(job.state(now) for job in self._waiting)
+            jobs = (*self._published.jobs, *waiting)
+            return replace(self._published, waiting=len(waiting), jobs=jobs, draining=self._draining)
 
     def set_speculation(self, on: bool) -> None:
         """Switch drafting off (every job decodes plainly from its next step) or on again."""
-        raise NotImplementedError
+
+        def change() -> None:
+            self._switch.on = on
+
+        self._between_steps(change)
 
     def replace_drafting(self, parts: Speculation) -> None:
         """Other heads or trees from the next step on, for running jobs too; returns when it is done."""
-        raise NotImplementedError
+
+        def change() -> None:
+            self._switch.inner = parts.controller
+
+        self._between_steps(change)
 
     def tick(self) -> bool:
         """One turn of the loop: admit, prefill a chunk, step, tell. False: there was nothing to do. The thread calls
         it; tests call it instead of `start`."""
-        raise NotImplementedError
+        self._apply_changes()
+        self._batch.end_due()
+        self._end_waiting()
+        self._admit()
+        busy = bool(self._batch.jobs)
+        self._batch.prefill()
+        outcome = self._batch.step()
+        self._published = self._state()
+        if outcome is not None and self._on_step is not None:
+            self._on_step(outcome)
+        return busy
 
     def drain(self, timeout_s: float) -> bool:
         """Take no new jobs and wait for the open ones. False: some were still open after `timeout_s`."""
-        raise NotImplementedError
+        with self._wake:
+            self._draining = True
+            return self._wake.wait_for(lambda: not self._num_open, timeout_s)
 
     def close(self) -> None:
         """Cancel what is open (listeners are told) and end the thread. Rows and cached KV are given back."""
-        raise NotImplementedError
+        with self._wake:
+            self._draining = self._closing = True
+            self._wake.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        else:
+            self._end()
+
+    def _run(self) -> None:
+        while not self._closing:
+            try:
+                busy = self.tick()
+            except Exception as error:
+                log.exception("the inference thread goes on after a fault; its jobs end")
+                self._batch.fail_all(error)
+                busy = False
+            if not busy:
+                with self._wake:
+                    self._wake.wait_for(lambda: self._closing or self._changes or len(self._waiting))
+        self._end()
+
+    def _end(self) -> None:
+        self._batch.cancel_all()
+        with self._wake:
+            waiting = self._waiting.take(lambda _: True)
+        for job in waiting:
+            self._batch.end(job)
+        self._apply_changes()
+        self._batch.cache.clear()
+        self._published = self._state()
+
+    def _nudge(self) -> None:
+        with self._wake:
+            self._wake.notify_all()
+
+    def _between_steps(self, change: Callable[[], None]) -> None:
+        """Have the inference thread do it; returns when it is done (at once where there is no thread yet)."""
+        done = threading.Event()
+        with self._wake:
+            threaded = self._thread is not None and not self._closing
+            self._changes += [change, done.set]
+            self._wake.notify_all()
+        if not threaded:
+            self._apply_changes()
+        elif threading.current_thread() is not self._thread:  # which a listener may be on: its change comes next
+            done.wait()
+
+    def _apply_changes(self) -> None:
+        with self._wake:
+            changes, self._changes = self._changes, []
+        for change in changes:
+            change()
+
+    def _end_waiting(self) -> None:
+        now = self._clock()
+        with self._wake:
+            due = self._waiting.take(lambda job: job.cancelled or job.is_late(now))
+        for job in due:
+            self._batch.end(job, None if job.cancelled else late(job))
+
+    def _admit(self) -> None:
+        while len(self._batch.jobs) < self.settings.max_rows:
+            with self._wake:
+                if not len(self._waiting):
+                    return
+                job = self._waiting.pop()
+            self._batch.join(job)
+
+    def _ended(self, job: OpenJob) -> None:
+        with self._wake:
+            self._num_open -= 1
+            if job.joined is not None:
+                self._job_s += NEWEST * (self._clock() - job.joined - self._job_s)
+            self._wake.notify_all()
+
+    def _check_room(self) -> None:
+        if self._draining:
+            raise DrainingError("the server is shutting down and takes no new requests", hint="another server")
+        rows, queue = self.settings.max_rows, self.settings.max_queue
+        if self._num_open >= rows + queue:
+            seconds = max(1.0, self._job_s * (1 + self._num_open - rows) / rows)
+            raise QueueFullError(
+                f"{self._num_open} requests are open, as many as may be ({rows} decode, {queue} wait)",
+                retry_after_s=seconds,
+                hint=f"again in {seconds:.0f} s",
+            )
+
+    def _state(self) -> Snapshot:
+        runtime, now, spec = self._engine.runtime, self._clock(), self._engine.runtime.spec
+        positions = sum(runtime.length(row) for row in runtime.rows)
+        inner = self._switch.inner
+        guard = inner.guard if isinstance(inner, GuardedController) else None
+        return Snapshot(
+            running=len(self._batch.jobs),
+            waiting=0,
+            max_rows=self.settings.max_rows,
+            draining=self._draining,
+            jobs=tuple(job.state(now) for job in self._batch.jobs),
+            kv_positions=positions,
+            kv_capacity=self.settings.max_rows * runtime.capabilities.max_context,
+            kv_row_bytes=8 * positions * spec.num_layers * spec.num_kv_heads * spec.head_dim,
+            cache=self._batch.cache.state(),
+            totals=self._batch.counters.totals(),
+            speculation=self._switch.on,
+            drafting=self._switch.on and (guard is None or guard.drafts()),
+            guard_round=guard.last_round if guard else None,
+        )

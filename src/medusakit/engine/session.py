@@ -19,7 +19,9 @@ from medusakit.verify.walk import Walk
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """hidden: [d] float32, final-norm hidden state at the last accepted position. max_length: ids that fit the row."""
+    """hidden: [d] float32, final-norm hidden state at the last accepted position. max_length: ids that fit the row.
+    max_nodes: of a tree of this session, root included; None: what the plan says. error: what ended it, if it failed.
+    """
 
     row: int
     ids: list[int]
@@ -30,11 +32,13 @@ class Session:
     eos_ids: frozenset[int]
     max_length: int
     hidden: FloatArray
+    max_nodes: int | None = None
     num_prompt: int = 0
     fresh_rule: Acceptance = field(init=False)
     stats: GenerationStats = field(default_factory=GenerationStats)
     finish_reason: FinishReason | None = None
     events: list[TokenEvent] = field(default_factory=list)
+    error: Exception | None = None
 
     def __post_init__(self) -> None:
         self.num_prompt = len(self.ids)
@@ -54,6 +58,7 @@ class Session:
 
     def room(self, budget: int) -> int:
         """The budget, cut so that no drafted node lies past the row's capacity or the request's last token."""
+        budget = budget if self.max_nodes is None else min(budget, self.max_nodes)
         room = self.max_length - len(self.ids) + 1
         last = self.stats.num_tokens + 1 >= self.params.max_tokens
         return 1 if last else max(1, min(budget, room))
@@ -87,6 +92,10 @@ class Session:
     def reset_rule(self) -> None:
         """Drop what the acceptance rule has learnt from the steps so far."""
         self.rule = self.fresh_rule
+
+    def fail(self, error: Exception) -> None:
+        """End here because of an error; what was emitted stays, what the row's KV holds is uncertain."""
+        self.error, self.finish_reason = error, "cancelled"
 
     def result(self) -> GenerationResult:
         return GenerationResult(

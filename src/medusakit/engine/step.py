@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from medusakit.drafters.base import Drafter, show_step
 from medusakit.engine.session import Session
-from medusakit.runtimes.base import Runtime
+from medusakit.runtimes.base import Runtime, Scores
 from medusakit.tree.policy import TreePolicy
+from medusakit.tree.topology import Draft, Tree
 from medusakit.verify.walk import walk
 
 
@@ -40,6 +42,7 @@ class Outcome:
     tokens    emitted; offered and accepted: depths of the trees, and how many of them were accepted
     nodes     rows of the pass; width: of the widest tree
     context   positions of the longest row
+    depths    per row: depth of its tree, and drafted tokens accepted
     """
 
     plan: Plan
@@ -53,6 +56,7 @@ class Outcome:
     draft_s: float
     forward_s: float
     other_s: float
+    depths: tuple[tuple[int, int], ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -60,28 +64,23 @@ class Outcome:
 
 
 def step(sessions: Sequence[Session], plan: Plan, runtime: Runtime, clock: Callable[[], float]) -> Outcome:
-    """Advance every session by at least one token. Sessions must be running and have distinct rows."""
+    """Advance every session by at least one token. Sessions must be running and have distinct rows. One whose own rule
+    or text raises fails alone; what the model or the drafter raises is raised here, for all.
+    """
     started = clock()
-    drafts = plan.drafter.propose([session.draft_state() for session in sessions], plan.policy.shape)
     context = max(len(session.ids) for session in sessions)
-    trees = plan.policy.select(drafts, [session.room(plan.budget) for session in sessions], context)
+    rooms = [session.room(plan.budget) for session in sessions]
+    trees = plan.policy.select(_drafts(sessions, rooms, plan), rooms, context)
     drafted = clock()
     scores = runtime.forward([(session.row, tree) for session, tree in zip(sessions, trees, strict=True)])
     scored = clock()
-    tokens = accepted = 0
+    tokens, accepted = 0, []
     for session, tree, row_scores in zip(sessions, trees, scores, strict=True):
-        path = walk(tree, row_scores, session.rule, session.ids)
-        emitted = session.emit(tree, path)
-        kept = path.kept(emitted)
-        tokens, accepted = tokens + emitted, accepted + path.num_accepted
-        runtime.commit(session.row, kept)
-        session.hidden = row_scores.hidden(kept[-1]).copy()
-        plan.drafter.observe(
-            session.row,
-            [int(tree.tokens[node]) for node in kept],
-            np.stack([row_scores.hidden(node) for node in kept]),
-        )
-        show_step(plan.drafter, session.row, tree, kept, row_scores)
+        found = _emitted(session, tree, row_scores)
+        accepted.append(found.num_accepted if found else 0)
+        if found:
+            tokens += found.tokens
+            _commit(session, tree, row_scores, found.kept, plan, runtime)
     finished = clock()
     for session in sessions:
         session.stats.draft_s += drafted - started
@@ -92,11 +91,49 @@ def step(sessions: Sequence[Session], plan: Plan, runtime: Runtime, clock: Calla
         len(sessions),
         tokens,
         sum(tree.topology.max_depth for tree in trees),
-        accepted,
+        sum(accepted),
         sum(tree.num_nodes for tree in trees),
         max(tree.num_nodes for tree in trees),
         context,
         drafted - started,
         scored - drafted,
         finished - scored,
+        tuple((tree.topology.max_depth, count) for tree, count in zip(trees, accepted, strict=True)),
     )
+
+
+class _Emitted(NamedTuple):
+    """tokens: that went out; num_accepted: of the path; kept: its nodes whose KV stays."""
+
+    tokens: int
+    num_accepted: int
+    kept: tuple[int, ...]
+
+
+def _drafts(sessions: Sequence[Session], rooms: Sequence[int], plan: Plan) -> list[Draft]:
+    """The drafter is only asked where there is room for a guess."""
+    states = [session.draft_state() for session, room in zip(sessions, rooms, strict=True) if room > 1]
+    proposed = iter(plan.drafter.propose(states, plan.policy.shape) if states else ())
+    return [
+        next(proposed) if room > 1 else Draft.plain(session.ids[-1])
+        for session, room in zip(sessions, rooms, strict=True)
+    ]
+
+
+def _emitted(session: Session, tree: Tree, scores: Scores) -> _Emitted | None:
+    """None: the session failed."""
+    try:
+        path = walk(tree, scores, session.rule, session.ids)
+        emitted = session.emit(tree, path)
+    except Exception as error:
+        session.fail(error)
+        return None
+    return _Emitted(emitted, path.num_accepted, path.kept(emitted))
+
+
+def _commit(session: Session, tree: Tree, scores: Scores, kept: Sequence[int], plan: Plan, runtime: Runtime) -> None:
+    runtime.commit(session.row, kept)
+    session.hidden = scores.hidden(kept[-1]).copy()
+    ids = [int(tree.tokens[node]) for node in kept]
+    plan.drafter.observe(session.row, ids, np.stack([scores.hidden(node) for node in kept]))
+    show_step(plan.drafter, session.row, tree, kept, scores)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,19 @@ class Capabilities:
     max_context: int
     trees: bool = True
     requantised: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowMemory:
+    """The KV of a row's first `length` positions, copied out: no row of the runtime is held by it. What the arrays
+    hold is the runtime's affair; only the runtime that saved it can restore it."""
+
+    length: int
+    arrays: tuple[NDArray[Any], ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
 
 
 class Scores(Protocol):
@@ -97,6 +110,14 @@ class Runtime(Protocol):
 
     def truncate(self, row: int, length: int) -> None:
         """Forget positions from `length` on."""
+        ...
+
+    def save(self, row: int) -> RowMemory:
+        """A copy of the row's KV, for rows of later texts that begin the same way."""
+        ...
+
+    def restore(self, row: int, memory: RowMemory, length: int) -> None:
+        """Let an empty row begin with the first `length` positions of `memory`, which stays as it is."""
         ...
 
     def fill(self, row: int, length: int) -> None:

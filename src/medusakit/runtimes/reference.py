@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 
 from medusakit.errors import ContextLengthError, RuntimeFailure
 from medusakit.models.spec import ModelSpec, WeightSource
-from medusakit.runtimes.base import Capabilities
+from medusakit.runtimes.base import Capabilities, RowMemory
 from medusakit.runtimes.reference_math import Array, Decoder, KeysValues
 from medusakit.runtimes.reference_source import random_source
 from medusakit.tree.topology import BoolArray, FloatArray, IntArray, Tree
@@ -127,6 +127,17 @@ class ReferenceRuntime:
             raise RuntimeFailure(f"row {row} has {state.length} positions, so it cannot be cut to {length}")
         state.kv = [(key[:length], value[:length]) for key, value in state.kv]
         state.length, state.tree, state.new = length, None, []
+
+    def save(self, row: int) -> RowMemory:
+        state = self._row(row)
+        return RowMemory(state.length, tuple(part.copy() for pair in state.kv for part in pair))
+
+    def restore(self, row: int, memory: RowMemory, length: int) -> None:
+        state = self._row(row)
+        if state.length or not 0 <= length <= memory.length:
+            raise RuntimeFailure(f"{length} of {memory.length} positions cannot begin a row of {state.length}")
+        parts = [part[:length].copy() for part in memory.arrays]
+        self._extend(state, list(zip(parts[::2], parts[1::2], strict=True)), length)
 
     def fill(self, row: int, length: int) -> None:
         state = self._row(row)

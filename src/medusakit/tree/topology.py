@@ -169,6 +169,11 @@ class Draft:
     logprobs: FloatArray = field(repr=False)
     evidence: int = 0
 
+    @classmethod
+    def plain(cls, root_id: int) -> Draft:
+        """No guess: the root alone."""
+        return cls(PLAIN, np.array([root_id], np.int64), np.zeros(1, np.float32))
+
     def path_logprobs(self) -> FloatArray:
         """[m] float32: log-probability of the whole path to each node."""
         total = self.logprobs.copy()

@@ -33,6 +33,7 @@ class KvCache:
         layers, heads, size = self._shape
         self.keys: FloatArray = np.zeros((layers, 0, heads, 1, 0, size), np.float32)
         self.values: FloatArray = np.zeros((layers, 0, heads, size // SLICE, 0, SLICE), np.float32)
+        self._written: list[int] = []
 
     @property
     def num_slots(self) -> int:
@@ -51,6 +52,20 @@ class KvCache:
         slots, capacity = max(num_slots, self.num_slots), max(_with_reserve(cells), self.capacity)
         self.keys = _enlarged(self.keys, slots, capacity, held)
         self.values = _enlarged(self.values, slots, capacity, held)
+        self._written = [*held, *[0] * (slots - len(held))]
+
+    def will_write(self, ends: Sequence[int]) -> None:
+        """A pass may write cells of the first slots up to these (exclusive); `wipe` then knows what there is."""
+        for slot, end in enumerate(ends):
+            self._written[slot] = max(self._written[slot], end)
+
+    def wipe(self, slot: int, held: int = 0) -> None:
+        """Zero whatever the slot holds from cell `held` on, which was another row's."""
+        if slot >= len(self._written):  # before the first pass there is no memory at all
+            return
+        for memory in (self.keys, self.values) if self._written[slot] > held else ():
+            memory[:, slot, :, :, held : self._written[slot]] = 0
+        self._written[slot] = held
 
     def move(self, slot: int, sources: IntArray, targets: IntArray) -> None:
         """Copy cells `sources` of the row to `targets`, all at once: a commit."""
@@ -58,8 +73,18 @@ class KvCache:
             row[:, :, :, targets] = row[:, :, :, sources]
 
     def copy_slot(self, source: int, target: int, held: int) -> None:
-        for memory in (self.keys, self.values) if held else ():  # before the first pass there is no memory at all
+        """The target's row is gone; nothing of it is left."""
+        for memory in (self.keys, self.values) if held else ():
             memory[:, target, :, :, :held] = memory[:, source, :, :, :held]
+        self.wipe(target, held)
+
+    def save(self, slot: int, held: int) -> tuple[FloatArray, FloatArray]:
+        """Copies of the first `held` cells: [layers, kv_heads, 1 or slices, held, columns] each."""
+        return self.keys[:, slot, :, :, :held].copy(), self.values[:, slot, :, :, :held].copy()
+
+    def restore(self, slot: int, saved: Sequence[FloatArray], held: int) -> None:
+        for memory, part in zip((self.keys, self.values), saved, strict=True):
+            memory[:, slot, :, :, :held] = part[:, :, :, :held]
 
 
 def _enlarged(old: FloatArray, slots: int, capacity: int, held: Sequence[int]) -> FloatArray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from medusakit.errors import ContextLengthError, RuntimeFailure, UsageError
 from medusakit.models.spec import ModelSpec, WeightSource
-from medusakit.runtimes.base import Capabilities
+from medusakit.runtimes.base import Capabilities, RowMemory
 from medusakit.runtimes.onnx.cache import cached_graph
 from medusakit.runtimes.onnx.cells import cell_of, node_cells
 from medusakit.runtimes.onnx.exactness import bits_are_kept, remembered
@@ -65,6 +65,7 @@ class OnnxRuntime:
         row = self._next_handle
         self._next_handle += 1
         self._slots[row] = len(self._lengths)
+        self._kv.wipe(len(self._lengths))
         self._lengths.append(0)
         return row
 
@@ -128,12 +129,23 @@ class OnnxRuntime:
     def fill(self, row: int, length: int) -> None:
         self._check_context(length)
         settle()
-        free = self._all_free()
-        needed = self._capabilities.max_rows, cell_of(length)
-        if not self._kv.has_room(*needed):
-            self._kv.grow(*needed, free)
-            self._passes.kv_moved()
+        self._reserve_cells(self._all_free(), cell_of(length))
         self._lengths[self._slot(row)] = length
+
+    def save(self, row: int) -> RowMemory:
+        held = cell_of(self.length(row))
+        return RowMemory(self.length(row), self._kv.save(self._slot(row), held))
+
+    def restore(self, row: int, memory: RowMemory, length: int) -> None:
+        slot = self._slot(row)
+        if self._lengths[slot] or not 0 <= length <= memory.length:
+            raise RuntimeFailure(
+                f"{length} of {memory.length} positions cannot begin a row that holds {self._lengths[slot]}"
+            )
+        free, held = self._all_free(), cell_of(length)
+        self._reserve_cells([held if at == slot else cell for at, cell in enumerate(free)], held)
+        self._kv.restore(slot, memory.arrays, held)
+        self._lengths[slot] = length
 
     def close(self) -> None:
         """Give back the memory; the runtime is of no use afterwards."""
@@ -176,11 +188,15 @@ class OnnxRuntime:
         width = max(segment.num_nodes for segment in segments)
         taken = {segment.slot: segment.end + width - segment.num_nodes for segment in segments}
         free = self._all_free()
-        ends = (taken.get(slot, cell + width) for slot, cell in enumerate(free))
-        needed = self._capabilities.max_rows, max(ends)
+        self._reserve_cells([taken.get(slot, cell + width) for slot, cell in enumerate(free)])
+
+    def _reserve_cells(self, ends: Sequence[int], cells: int = 0) -> None:
+        """Room up to these ends (exclusive) of the active slots, and for `cells` at least."""
+        needed = self._capabilities.max_rows, max(cells, *ends)
         if not self._kv.has_room(*needed):
-            self._kv.grow(*needed, free)
+            self._kv.grow(*needed, self._all_free())
             self._passes.kv_moved()
+        self._kv.will_write(ends)
 
     def _all_free(self) -> list[int]:
         """The first cell of every slot with nothing in it."""

@@ -70,3 +70,36 @@ def test_a_cache_that_no_machine_holds_is_refused_with_its_size():
     cache = KvCache(num_layers=1000, kv_heads=128, head_dim=128)
     with pytest.raises(RuntimeFailure, match="MiB"):
         cache.grow(100_000, 1_000_000, [])
+
+
+def test_what_another_row_left_is_wiped_to_the_last_cell():
+    cache = KvCache(num_layers=3, kv_heads=2, head_dim=32)
+    cache.grow(2, 10, [])
+    cache.will_write([4, 9])
+    for memory in (cache.keys, cache.values):
+        memory[:, 0, :, :, :4] = 1
+        memory[:, 1, :, :, :9] = np.nan
+    cache.wipe(1, 2)
+    assert np.isnan(cache.keys[:, 1, :, :, :2]).all() and not cache.keys[:, 1, :, :, 2:].any()
+    cache.wipe(1)
+    assert not cache.keys[:, 1].any() and not cache.values[:, 1].any()
+    assert cache.keys[:, 0, :, :, :4].all()
+
+
+def test_a_row_that_moves_leaves_nothing_of_the_one_before():
+    cache = KvCache(num_layers=3, kv_heads=2, head_dim=32)
+    cache.grow(2, 10, [])
+    cache.will_write([9, 4])
+    cache.keys[:, 0, :, :, :9], cache.keys[:, 1, :, :, :4] = np.nan, 1
+    cache.copy_slot(1, 0, 4)
+    assert (cache.keys[:, 0, :, :, :4] == 1).all() and not cache.keys[:, 0, :, :, 4:].any()
+
+
+def test_saved_cells_are_copies_and_come_back():
+    cache = filled()
+    saved, before = cache.save(1, 6), both(cache)
+    cache.keys[:], cache.values[:] = 0, 0
+    cache.restore(0, saved, 4)
+    for new, old in zip(both(cache), before, strict=True):
+        np.testing.assert_array_equal(new[:, 0, :, :, :4], old[:, 1, :, :, :4])
+        assert not new[:, 0, :, :, 4:].any() and not new[:, 1].any()
