@@ -130,7 +130,7 @@ class ChatLoop:
         if self.last is None:
             self.ui.note("nothing has been answered yet")
             return
-        from medusakit.cli.document import statistics
+        from medusakit.engine.document import statistics
 
         rows = [(name, _shown(value)) for name, value in statistics(self.last.stats).items()]
         self.ui.table("", ("last answer", "value"), rows, text=2)

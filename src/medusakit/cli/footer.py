@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from medusakit.engine.document import depth_shares
 from medusakit.engine.events import GenerationResult, GenerationStats
 
 if TYPE_CHECKING:
@@ -32,12 +33,6 @@ def answer_footer(llm: LLM, result: GenerationResult) -> str:
     line = footer(result, memory_bytes=peak_memory_bytes())
     rounded = llm.runtime.capabilities.exact != "bitwise-ties" and bool(result.stats.offered_by_depth)
     return f"{line} · exact up to numerical ties" if rounded else line
-
-
-def depth_shares(stats: GenerationStats) -> list[float]:
-    """Share of the steps offering depth d that accepted it, d = 1, 2, ..."""
-    pairs = zip(stats.accepted_by_depth, stats.offered_by_depth, strict=True)
-    return [accepted / offered if offered else 0.0 for accepted, offered in pairs]
 
 
 def _times(stats: GenerationStats) -> str:

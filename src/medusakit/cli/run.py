@@ -65,9 +65,9 @@ def _start(app: App, llm: LLM, text: str, raw: bool) -> Stream:
 
 def _finish(app: App, llm: LLM, result: GenerationResult, json_file: str | None) -> None:
     from medusakit.bench.circumstances import circumstances
-    from medusakit.cli.document import generation
     from medusakit.cli.footer import answer_footer
     from medusakit.cli.ui import write_json
+    from medusakit.engine.document import generation
 
     app.ui.note(answer_footer(llm, result))
     if json_file:

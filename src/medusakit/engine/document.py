@@ -1,4 +1,4 @@
-"""A generation as plain values, for --json."""
+"""A generation as plain values, for --json and for /medusa/generate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from medusakit.cli.footer import depth_shares
 from medusakit.engine.events import GenerationResult, GenerationStats, TokenEvent
 
 
@@ -19,7 +18,7 @@ def generation(result: GenerationResult) -> dict[str, Any]:
         "lossless": result.lossless,
         "acceptance": result.acceptance,
         "stats": statistics(result.stats),
-        "tokens": [_token(event) for event in result.events],
+        "tokens": [token(event) for event in result.events],
     }
 
 
@@ -35,7 +34,14 @@ def statistics(stats: GenerationStats) -> dict[str, Any]:
     return asdict(stats) | derived
 
 
-def _token(event: TokenEvent) -> dict[str, Any]:
+def depth_shares(stats: GenerationStats) -> list[float]:
+    """Share of the steps offering depth d that accepted it, d = 1, 2, ..."""
+    pairs = zip(stats.accepted_by_depth, stats.offered_by_depth, strict=True)
+    return [accepted / offered if offered else 0.0 for accepted, offered in pairs]
+
+
+def token(event: TokenEvent) -> dict[str, Any]:
+    """One emitted token with its provenance. JSON knows no NaN."""
     values = asdict(event)
     values["logprob"] = None if math.isnan(event.logprob) else event.logprob
     return values

@@ -1,0 +1,160 @@
+"""From a request to the scheduler's jobs: token ids, parameters, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from medusakit.engine.jobs import Job
+from medusakit.engine.prompt import check_messages, token_ids
+from medusakit.errors import TokenizerError
+from medusakit.server.errors import bad_request
+from medusakit.server.keys import Tenant
+from medusakit.server.service import Options, Serving
+from medusakit.server.wire import ChatRequest, CompletionRequest, GenerateRequest, Message, Request
+from medusakit.settings import SamplingParams
+from medusakit.text.chat import chat_ids
+
+MAX_PROMPTS = 64
+MAX_STOPS = 16
+_SAME_NAMES = (
+    "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed",
+    "ignore_eos",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """prompts: token ids of each. num_choices: answers to each; answer i belongs to prompt i // num_choices."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    params: SamplingParams
+    num_choices: int = 1
+    speculation: bool = True
+    budget: int | None = None
+
+    def jobs(self, tenant: Tenant, deadline_s: float | None) -> list[Job]:
+        return [
+            Job(ids, replace(self.params, choice=choice), tenant.id, self.speculation, self.budget, deadline_s)
+            for ids in self.prompts
+            for choice in range(self.num_choices)
+        ]
+
+
+Ask = Callable[[Serving, Options], Asked]
+
+
+def ask_chat(request: ChatRequest) -> Ask:
+    if request.max_tokens is not None and request.max_completion_tokens not in (None, request.max_tokens):
+        raise bad_request("invalid_value", "max_tokens and max_completion_tokens differ; give one", "max_tokens")
+    if request.top_logprobs is not None and not request.logprobs:
+        raise bad_request("invalid_value", "top_logprobs needs logprobs: true", "top_logprobs")
+    limit = request.max_completion_tokens if request.max_tokens is None else request.max_tokens
+    logprobs = (request.top_logprobs or 0) if request.logprobs else None
+
+    def ask(serving: Serving, options: Options) -> Asked:
+        return _asked(request, [_chat_ids(serving, request.messages)], serving, options, limit, logprobs, request.n)
+
+    return ask
+
+
+def ask_completion(request: CompletionRequest) -> Ask:
+    def ask(serving: Serving, options: Options) -> Asked:
+        prompts = [_text_ids(serving, prompt) for prompt in _prompts(request.prompt)]
+        return _asked(request, prompts, serving, options, request.max_tokens, request.logprobs, request.n)
+
+    return ask
+
+
+def ask_generate(request: GenerateRequest) -> Ask:
+    if (request.prompt is None) == (request.messages is None):
+        raise bad_request("invalid_value", "give prompt or messages, one of the two", "prompt")
+
+    def ask(serving: Serving, options: Options) -> Asked:
+        if request.prompt is None:
+            ids = _chat_ids(serving, request.messages or [])
+        else:
+            ids = _text_ids(serving, request.prompt)
+        return _asked(request, [ids], serving, options, request.max_tokens, request.logprobs, None)
+
+    return ask
+
+
+def _asked(
+    request: Request,
+    prompts: Sequence[Sequence[int]],
+    serving: Serving,
+    options: Options,
+    max_tokens: int | None,
+    logprobs: int | None,
+    num_choices: int | None,
+) -> Asked:
+    if max_tokens is not None:
+        _check_fits(prompts, max_tokens, serving.card.context)
+    params = _params(request, options.defaults, max_tokens, logprobs)
+    params.validate()
+    medusa = request.medusa
+    off = bool(medusa and medusa.off)
+    budget = medusa.budget if medusa else None
+    ids = tuple(tuple(prompt) for prompt in prompts)
+    return Asked(ids, params, num_choices or 1, options.speculation and not off, budget)
+
+
+def _params(request: Request, defaults: SamplingParams, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
+    given = {name: getattr(request, name) for name in _SAME_NAMES if getattr(request, name) is not None}
+    if max_tokens is not None:
+        given["max_tokens"] = max_tokens
+    if request.stop is not None:
+        given["stop"] = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop)
+        if len(given["stop"]) > MAX_STOPS:
+            raise bad_request("invalid_value", f"stop holds {len(request.stop)} texts; at most {MAX_STOPS}", "stop")
+    if request.logit_bias:
+        given["logit_bias"] = {_bias_id(name): bias for name, bias in request.logit_bias.items()}
+    if request.medusa and request.medusa.acceptance:
+        given["acceptance"] = request.medusa.acceptance
+    return replace(defaults, logprobs=logprobs, **given)
+
+
+def _bias_id(name: str) -> int:
+    if not (name.isascii() and name.isdigit()) or len(name) > 9:
+        raise bad_request(
+            "invalid_value", f"logit_bias maps token ids to numbers; {name!r} is no token id", "logit_bias"
+        )
+    return int(name)
+
+
+def _check_fits(prompts: Sequence[Sequence[int]], max_tokens: int, context: int) -> None:
+    longest = max(map(len, prompts))
+    if max_tokens > 0 and longest + max_tokens > context:
+        message = (
+            f"the prompt has {longest} tokens and {max_tokens} are asked for: {longest + max_tokens} together, but the "
+            f"context holds {context}"
+        )
+        raise bad_request("context_length_exceeded", message, "max_tokens")
+
+
+def _chat_ids(serving: Serving, messages: Sequence[Message]) -> list[int]:
+    plain = [message.plain() for message in messages]
+    check_messages(plain)
+    try:
+        return chat_ids(serving.tokenizer, plain)
+    except TokenizerError as error:  # no template, or one that refuses these messages
+        raise bad_request("invalid_value", error.message, "messages") from None
+
+
+def _text_ids(serving: Serving, prompt: str | list[int]) -> list[int]:
+    if isinstance(prompt, str):
+        return serving.tokenizer.encode(prompt, add_special=True)
+    return token_ids(prompt, serving.card.vocab_size)
+
+
+def _prompts(prompt: str | list[str] | list[int] | list[list[int]]) -> Sequence[str | list[int]]:
+    if isinstance(prompt, str):
+        return [prompt]
+    if not prompt:
+        raise bad_request("invalid_value", "the prompt is empty", "prompt")
+    if isinstance(prompt[0], int):
+        return [prompt]
+    if len(prompt) > MAX_PROMPTS:
+        raise bad_request("invalid_value", f"{len(prompt)} prompts in one request; at most {MAX_PROMPTS}", "prompt")
+    return prompt

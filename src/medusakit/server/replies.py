@@ -1,0 +1,226 @@
+"""Answers in OpenAI's shapes, whole or in chunks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from medusakit.engine.document import token
+from medusakit.engine.events import GenerationResult, TokenEvent
+from medusakit.text.tokenizer import Tokenizer
+
+Document = dict[str, Any]
+NEVER = -9999.0  # what OpenAI sends for a probability of 0, as JSON knows no infinity
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What every document of one answer begins with. detail: chunks carry the provenance of their tokens."""
+
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+    tokenizer: Tokenizer = field(repr=False)
+    want_logprobs: bool = False
+    detail: bool = False
+
+    def document(self, kind: str, choices: list[Document]) -> Document:
+        about = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+        return about | {"system_fingerprint": self.fingerprint, "choices": choices}
+
+
+class Shape(Protocol):
+    """One of OpenAI's ways to answer."""
+
+    def opening(self, index: int) -> Document | None:
+        """The chunk before any token of an answer."""
+        ...
+
+    def piece(self, index: int, events: Sequence[TokenEvent]) -> Document | None:
+        """The chunk of a step; None if nothing can be said yet."""
+        ...
+
+    def ending(self, index: int, result: GenerationResult, cached_tokens: int) -> Document:
+        """The chunk that says why an answer ended."""
+        ...
+
+    def usage_chunk(self, usage: Document) -> Document: ...
+
+    def whole(self, results: Sequence[GenerationResult], usage: Document, timings: Document) -> Document: ...
+
+
+class ChatShape:
+    KIND, CHUNK = "chat.completion", "chat.completion.chunk"
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+
+    def opening(self, index: int) -> Document:
+        return self._chunk(index, {"role": "assistant", "content": ""})
+
+    def piece(self, index: int, events: Sequence[TokenEvent]) -> Document | None:
+        text, logprobs = _text(events), self._logprobs(events)
+        if not (text or (self._head.detail and events) or (logprobs and logprobs["content"])):
+            return None
+        return self._chunk(index, {"content": text}, logprobs=logprobs) | _detail(self._head, events)
+
+    def ending(self, index: int, result: GenerationResult, cached_tokens: int) -> Document:
+        chunk = self._chunk(index, {}, result.finish_reason)
+        return chunk | {"timings": timings([result], [cached_tokens])}
+
+    def usage_chunk(self, usage: Document) -> Document:
+        return self._head.document(self.CHUNK, []) | {"usage": usage}
+
+    def whole(self, results: Sequence[GenerationResult], usage: Document, timings: Document) -> Document:
+        choices = [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": result.text, "refusal": None},
+                "logprobs": self._logprobs(result.events),
+                "finish_reason": result.finish_reason,
+            }
+            for index, result in enumerate(results)
+        ]
+        return self._head.document(self.KIND, choices) | {"usage": usage, "timings": timings}
+
+    def _chunk(
+        self, index: int, delta: Document, reason: str | None = None, logprobs: Document | None = None
+    ) -> Document:
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
+        return self._head.document(self.CHUNK, [choice])
+
+    def _logprobs(self, events: Sequence[TokenEvent]) -> Document | None:
+        """The token that ends an answer is not part of it."""
+        if not self._head.want_logprobs:
+            return None
+        tokenizer = self._head.tokenizer
+        entries = []
+        for event in events:
+            if event.token_id in tokenizer.eos_ids and not event.text:
+                continue
+            top = [_entry(tokenizer, token_id, logprob) for token_id, logprob in event.top]
+            entries.append(_entry(tokenizer, event.token_id, event.logprob) | {"top_logprobs": top})
+        return {"content": entries, "refusal": None}
+
+
+class CompletionShape:
+    """prompts: their text where it is asked back (echo)."""
+
+    KIND = "text_completion"
+
+    def __init__(self, head: Head, prompts: Sequence[str] = (), num_choices: int = 1) -> None:
+        self._head, self._prompts, self._num_choices = head, prompts, num_choices
+        self._offsets: dict[int, int] = {}
+
+    def opening(self, index: int) -> Document | None:
+        prompt = self._prompt(index)
+        return self._chunk(index, prompt) if prompt else None
+
+    def piece(self, index: int, events: Sequence[TokenEvent]) -> Document | None:
+        text = _text(events)
+        if not (text or (events and (self._head.detail or self._head.want_logprobs))):
+            return None
+        offset = self._offsets.get(index, len(self._prompt(index)))
+        self._offsets[index] = offset + len(text)
+        logprobs = self._logprobs(events, offset)
+        return self._chunk(index, text, logprobs=logprobs) | _detail(self._head, events)
+
+    def ending(self, index: int, result: GenerationResult, cached_tokens: int) -> Document:
+        return self._chunk(index, "", result.finish_reason) | {"timings": timings([result], [cached_tokens])}
+
+    def usage_chunk(self, usage: Document) -> Document:
+        return self._head.document(self.KIND, []) | {"usage": usage}
+
+    def whole(self, results: Sequence[GenerationResult], usage: Document, timings: Document) -> Document:
+        choices = []
+        for index, result in enumerate(results):
+            prompt = self._prompt(index)
+            logprobs = self._logprobs(result.events, len(prompt))
+            text = prompt + result.text
+            choices.append({"index": index, "text": text, "logprobs": logprobs, "finish_reason": result.finish_reason})
+        return self._head.document(self.KIND, choices) | {"usage": usage, "timings": timings}
+
+    def _prompt(self, index: int) -> str:
+        return self._prompts[index // self._num_choices] if self._prompts else ""
+
+    def _chunk(self, index: int, text: str, reason: str | None = None, logprobs: Document | None = None) -> Document:
+        choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+        return self._head.document(self.KIND, [choice])
+
+    def _logprobs(self, events: Sequence[TokenEvent], offset: int) -> Document | None:
+        if not self._head.want_logprobs:
+            return None
+        found: Document = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        for event in events:
+            spelt = _spelling(self._head.tokenizer, event.token_id)
+            best = reversed(event.top)
+            top = {_spelling(self._head.tokenizer, token_id): _finite(logprob) for token_id, logprob in best}
+            found["tokens"].append(spelt)
+            found["token_logprobs"].append(_finite(event.logprob))
+            found["top_logprobs"].append({**top, spelt: _finite(event.logprob)} if event.top else None)
+            found["text_offset"].append(offset)
+            offset += len(event.text)
+        return found
+
+
+def usage(prompts: Sequence[Sequence[int]], results: Sequence[GenerationResult], cached: Sequence[int]) -> Document:
+    """Each prompt counts once, however many answers it gets."""
+    num_prompt, num_tokens = sum(map(len, prompts)), sum(result.stats.num_tokens for result in results)
+    num_cached = min(num_prompt, max(cached, default=0) if len(prompts) == 1 else sum(cached))
+    return {
+        "prompt_tokens": num_prompt,
+        "completion_tokens": num_tokens,
+        "total_tokens": num_prompt + num_tokens,
+        "prompt_tokens_details": {"cached_tokens": num_cached},
+    }
+
+
+def timings(results: Sequence[GenerationResult], cached: Sequence[int]) -> Document:
+    """llama.cpp's words. draft_n counts drafted nodes verified, draft_rounds verify passes."""
+    stats = [result.stats for result in results]
+    prompt_n, prompt_s = sum(one.num_prompt_tokens for one in stats), sum(one.prefill_s for one in stats)
+    decoded, decode_s = sum(max(0, one.num_tokens - 1) for one in stats), sum(one.decode_s for one in stats)
+    rounds = sum(one.num_steps for one in stats)
+    return {
+        "cache_n": sum(cached),
+        "prompt_n": prompt_n - sum(cached),
+        "prompt_ms": 1000 * prompt_s,
+        "prompt_per_second": (prompt_n - sum(cached)) / prompt_s if prompt_s > 0 else 0.0,
+        "predicted_n": sum(one.num_tokens for one in stats),
+        "predicted_ms": 1000 * decode_s,
+        "predicted_per_second": decoded / decode_s if decode_s > 0 else 0.0,
+        "draft_n": sum(one.num_nodes - one.num_steps for one in stats),
+        "draft_n_accepted": sum(sum(one.accepted_by_depth) for one in stats),
+        "draft_kind": "medusa",
+        "draft_rounds": rounds,
+        "tokens_per_step": decoded / rounds if rounds else 1.0,
+    }
+
+
+def _detail(head: Head, events: Sequence[TokenEvent]) -> Document:
+    return {"medusa": [token(event) for event in events]} if head.detail else {}
+
+
+def _text(events: Sequence[TokenEvent]) -> str:
+    return "".join(event.text for event in events)
+
+
+def _entry(tokenizer: Tokenizer, token_id: int, logprob: float) -> Document:
+    data = _bytes(tokenizer, token_id)
+    return {"token": data.decode("utf-8", "replace"), "logprob": _finite(logprob), "bytes": list(data)}
+
+
+def _spelling(tokenizer: Tokenizer, token_id: int) -> str:
+    return _bytes(tokenizer, token_id).decode("utf-8", "replace")
+
+
+def _bytes(tokenizer: Tokenizer, token_id: int) -> bytes:
+    """A model's scores may be wider than its vocabulary: ids beyond have no spelling."""
+    return tokenizer.token_bytes(token_id) if token_id < tokenizer.vocab_size else b""
+
+
+def _finite(logprob: float) -> float:
+    return logprob if math.isfinite(logprob) else NEVER

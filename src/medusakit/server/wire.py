@@ -1,0 +1,160 @@
+"""What requests may hold. A field that is not here and would change the output is refused by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from medusakit.config import nearest
+
+# Fields of OpenAI's that say something about the caller or the bill, not about the output.
+ABOUT_THE_CALLER = frozenset(
+    {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
+)
+MAX_CHOICES = 16
+MAX_TOP = 20
+
+
+class Wire(BaseModel):
+    """ignored: fields that are taken and dropped. neutral: values of unsupported fields that ask for nothing."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    ignored: ClassVar[frozenset[str]] = frozenset()
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_known(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        known = {}
+        for name, value in given.items():
+            if name in cls.model_fields:
+                known[name] = value
+            elif value is not None and name not in cls.ignored and value not in cls.neutral.get(name, ()):
+                raise PydanticCustomError("unsupported_parameter", "{text}", {"name": name, "text": cls._refusal(name)})
+        return known
+
+    @classmethod
+    def _refusal(cls, name: str) -> str:
+        close = nearest(name, cls.model_fields)
+        return f"{name!r} is not supported" + (f"; did you mean {close!r}?" if close else "")
+
+
+class TextPart(Wire):
+    type: Literal["text"]
+    text: str
+
+
+class Message(Wire):
+    """content: a text, or parts of it, which are joined."""
+
+    ignored = frozenset({"annotations"})
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart]
+    name: str | None = None
+
+    def plain(self) -> dict[str, str]:
+        """As chat templates know it."""
+        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        role = "system" if self.role == "developer" else self.role
+        return {"role": role, "content": content} | ({"name": self.name} if self.name else {})
+
+
+class StreamOptions(Wire):
+    neutral = {"include_obfuscation": (False,)}
+    include_usage: bool | None = None
+
+
+class Medusa(Wire):
+    """off: decode plainly. budget: rows of a verify pass for this request at most. acceptance: `typical` is lossy."""
+
+    off: bool | None = None
+    budget: int | None = Field(None, ge=1, le=256)
+    acceptance: Literal["exact", "typical"] | None = None
+
+
+class Request(Wire):
+    """What every way to ask has in common. Ranges are checked by `SamplingParams`."""
+
+    ignored = ABOUT_THE_CALLER
+    model: str | None = None
+    max_tokens: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    stop: str | list[str] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    seed: int | None = None
+    logit_bias: dict[str, float] | None = None
+    ignore_eos: bool | None = None
+    medusa: Medusa | None = None
+
+
+class ChatRequest(Request):
+    neutral = {
+        "audio": (),
+        "function_call": ("none",),
+        "functions": ([],),
+        "modalities": (["text"],),
+        "parallel_tool_calls": (True, False),
+        "response_format": ({"type": "text"},),
+        "tool_choice": ("none", "auto"),
+        "tools": ([],),
+        "web_search_options": (),
+    }
+    model: str
+    messages: list[Message] = Field(min_length=1)
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
+    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
+
+
+class CompletionRequest(Request):
+    """prompt: a text, several, or token ids of one or several."""
+
+    neutral = {"best_of": (1,), "suffix": ("",)}
+    model: str
+    prompt: str | list[str] | list[int] | list[list[int]]
+    echo: bool | None = None
+    logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
+    n: int | None = Field(None, ge=1, le=MAX_CHOICES)
+
+
+class GenerateRequest(Request):
+    """Our own: a prompt as it is, or messages; the answer carries the provenance of every token."""
+
+    prompt: str | list[int] | None = None
+    messages: list[Message] | None = None
+    logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
+
+
+class HeadsRequest(Wire):
+    """path: folder of heads; `none` takes heads away. drafter: as --drafter."""
+
+    path: str
+    drafter: str | None = None
+
+
+class SpeculationRequest(Wire):
+    on: bool
+
+
+class ErrorBody(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorReply(BaseModel):
+    error: ErrorBody
