@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from medusakit.errors import UsageError
 
@@ -24,6 +25,7 @@ class SamplingParams:
     choice      index among several answers to one prompt, so that they differ under one seed
     logprobs    report the model's own log-probabilities (raw scores, temperature 1, before penalties): of each token
                 and of this many best alternatives; None reports what the rule computed, which may be NaN
+    grammar     the form of the answer (`verify.grammar.Grammar`); None: free
     """
 
     max_tokens: int = 512
@@ -43,6 +45,7 @@ class SamplingParams:
     delta: float = 0.3
     choice: int = 0
     logprobs: int | None = None
+    grammar: Any = None
 
     def validate(self) -> None:
         """Raises UsageError that names the first value out of range, and the range."""
@@ -64,6 +67,8 @@ class SamplingParams:
             _number(f"logit_bias of token {token_id}", bias, -100, 100)
         if self.seed is not None:
             _whole("seed", self.seed, 0, MAX_SEED)
+        if self.grammar is not None and self.ignore_eos:
+            raise UsageError("ignore_eos does not go with a grammar, which ends by itself", hint="ignore_eos=False")
         if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
             raise UsageError(f"stop is {self.stop!r}; expected a tuple of non-empty strings", hint='stop=("\\n\\n",)')
         if self.acceptance not in ACCEPTANCE:

@@ -54,7 +54,7 @@ class App:
     def config(self) -> Config:
         return self.resolved.config
 
-    def load(self) -> LLM:
+    def load(self, *, max_rows: int = 1) -> LLM:
         """The model and heads that the settings name, with a spinner while they load."""
         from medusakit.llm import LLM
         from medusakit.tree.search import parse_dense
@@ -77,6 +77,7 @@ class App:
                 breaker_rho=config.breaker_rho,
                 threads=config.threads,
                 max_context=config.max_context,
+                max_rows=max_rows,
                 offline=config.offline,
             )
         if config.speculation:

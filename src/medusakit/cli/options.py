@@ -27,6 +27,24 @@ SAMPLING = (
     "system",
 )
 SPECULATION = ("accept", "budget", "tree", "dynamic_tree", "max_leaves", "breaker_rho")
+SERVE = (
+    "host",
+    "port",
+    "api_keys",
+    "cors",
+    "served_name",
+    "any_model",
+    "max_rows",
+    "max_queue",
+    "max_body",
+    "deadline",
+    "drain",
+    "prefill_chunk",
+    "enable_tree_cache",
+    "cache_memory",
+    "cache_memory_per_key",
+    "metrics_prefix",
+)
 _METAVARS = {"int": "N", "float": "X", "str": "TEXT", "list": "TEXT"}
 
 

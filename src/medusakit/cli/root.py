@@ -23,6 +23,7 @@ COMMANDS = {
     "chat": ("medusakit.cli.chat:chat", "Talk over several turns."),
     "compare": ("medusakit.cli.compare:compare", "Plain and Medusa on the same prompts, side by side."),
     "train": ("medusakit.cli.train:train", "Make heads for a model, stage by stage or all at once."),
+    "serve": ("medusakit.cli.serve:serve", "Answer over HTTP, as OpenAI's API does."),
     "bench": ("medusakit.cli.bench:bench", "Measure speed on a workload, or the machine."),
     "profile": ("medusakit.cli.profile:profile", "Lengths and load of requests, and settings that suit them."),
     "verify": ("medusakit.cli.verify:verify", "Audit that the output is exactly the model's own."),

@@ -81,6 +81,29 @@ class Config:
         None, "speculation", "go plain after 3 rounds with rho_eff under this; by speed if unset", low=0.0, high=1.0
     )
 
+    host: str = _setting("127.0.0.1", "serve", "address to listen on; 0.0.0.0 is every address of the machine")
+    port: int = _setting(8642, "serve", "port to listen on", low=0, high=65535)
+    api_keys: str | None = _setting(
+        None, "serve", "file of API keys, one a line, `admin:` before those that may administrate; open if unset"
+    )
+    cors: tuple[str, ...] = _setting(
+        (), "serve", "origin whose pages may ask; `localhost` is any port of this machine; may be given several times"
+    )
+    served_name: tuple[str, ...] = _setting(
+        (), "serve", "further name that the model answers to; may be given several times"
+    )
+    any_model: bool = _setting(False, "serve", "answer whatever model name a request gives")
+    max_rows: int = _setting(8, "serve", "requests decoded together", low=1, high=64)
+    max_queue: int = _setting(64, "serve", "requests that may wait beside those; more are refused with 429", low=0)
+    max_body: float = _setting(4.0, "serve", "MiB of a request's body", low=0.001)
+    deadline: float | None = _setting(None, "serve", "seconds that a request may take", low=0.001)
+    drain: float = _setting(30.0, "serve", "seconds that open requests get when the server is stopped", low=0.0)
+    prefill_chunk: int = _setting(64, "serve", "prompt tokens run between two steps of the others", low=1)
+    enable_tree_cache: bool = _setting(True, "serve", "reuse the KV of earlier requests of the same key")
+    cache_memory: float = _setting(512.0, "serve", "MiB of KV kept for later requests", low=0.0)
+    cache_memory_per_key: float | None = _setting(None, "serve", "MiB of that for one API key; all if unset", low=0.0)
+    metrics_prefix: str = _setting("medusa_", "serve", "what names of metrics begin with; or `vllm:`")
+
     highlight: str = _setting(
         "auto", "terminal", "which tokens to mark in the answer", choices=("auto", "accepted", "step", "none")
     )

@@ -20,7 +20,7 @@ from medusakit.config.key import KEYS, PREFIX, Key, nearest
 from medusakit.config.origin import Origin, Source
 from medusakit.errors import ConfigError
 
-RESERVED = frozenset({"MEDUSA_HOME", "MEDUSA_CONFIG", "MEDUSA_DEBUG"})
+RESERVED = frozenset({"MEDUSA_HOME", "MEDUSA_CONFIG", "MEDUSA_DEBUG", "MEDUSA_API_KEY"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from medusakit.artifact.find import find_heads
 from medusakit.artifact.io import Artifact
@@ -13,7 +13,8 @@ from medusakit.drafters.registry import WITHOUT_HEADS
 from medusakit.engine.controller import Controller
 from medusakit.engine.deviations import record_trip
 from medusakit.engine.measure import remembered_cost
-from medusakit.engine.speculation import MAX_LEAVES, PLAIN_DECODING, Wishes, speculation
+from medusakit.engine.speculation import MAX_LEAVES, PLAIN_DECODING, Speculation, Wishes, speculation
+from medusakit.errors import UsageError
 from medusakit.models.resolve import ResolvedModel, open_weights, resolve
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.base import Runtime
@@ -109,6 +110,38 @@ def load_parts(
         found.max_nodes,
         second,
     )
+
+
+def other_drafting(
+    parts: Loaded, heads: str, wishes: Wishes, drafter: str | None = None
+) -> tuple[Speculation, Artifact | None]:
+    """Drafting with other heads for a model that is loaded; nothing of `parts` changes.
+
+    heads    "auto", "none" (drafting from the text alone) or a folder
+    drafter  instead of the wished one
+    Raises ArtifactError (damaged, another model's), UsageError (where the model was loaded without drafting).
+    """
+    if parts.cost is None:
+        message = "the model was loaded without drafting, so heads cannot be put in"
+        raise UsageError(message, hint="medusa serve -m MODEL")
+    wishes = replace(wishes, drafter=wishes.drafter if drafter is None else drafter)
+    wishes.check(heads)
+    artifact = None
+    if wishes.drafter not in WITHOUT_HEADS:
+        source, place = parts.source, parts.resolved.path
+        family, vocabulary = wishes.family(), parts.tokenizer.hash
+        artifact = find_heads(heads, source, model_path=place, drafter=family, tokenizer_hash=vocabulary)
+    found = speculation(
+        wishes,
+        artifact,
+        parts.source,
+        parts.runtime,
+        parts.cost,
+        second=parts.second,
+        withheld=parts.withheld,
+        on_trip=record_trip,
+    )
+    return found, artifact
 
 
 def _second(

@@ -15,9 +15,8 @@ from starlette.middleware.cors import CORSMiddleware
 from medusakit import __version__
 from medusakit.errors import DrainingError, MedusaError, QueueFullError
 from medusakit.server import admin, openai, state
-from medusakit.server.errors import ApiError, Failure, internal, of_medusa, of_validation, queue_full, unavailable
-from medusakit.server.logs import LOGGER
-from medusakit.server.middleware import BodyLimit, RequestId
+from medusakit.server.errors import ApiError, Failure, of_medusa, of_validation, queue_full, unavailable
+from medusakit.server.middleware import BodyLimit, LastResort, RequestId
 from medusakit.server.service import Service
 from medusakit.server.wire import ChatRequest, CompletionRequest, ErrorReply, GenerateRequest
 
@@ -52,6 +51,7 @@ def create_app(service: Service, lifespan: Lifespan | None = None) -> FastAPI:
     app.add_middleware(BodyLimit, max_bytes=service.options.max_body_bytes)
     if service.options.cors:
         app.add_middleware(CORSMiddleware, **_cors(service.options.cors))
+    app.add_middleware(LastResort)
     app.add_middleware(RequestId)
     return app
 
@@ -74,7 +74,6 @@ def _handle_failures(app: FastAPI) -> None:
     app.add_exception_handler(MedusaError, _medusa_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_exception)
-    app.add_exception_handler(Exception, _unexpected)
 
 
 def reply(failure: Failure, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -93,7 +92,9 @@ async def _medusa_error(request: Request, error: Exception) -> Response:
     if isinstance(error, DrainingError):
         return reply(unavailable("draining", error.message, 30).failure)
     known = of_medusa(error, PARAMS)
-    return reply(known) if known is not None else await _unexpected(request, error)
+    if known is None:
+        raise error
+    return reply(known)
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:
@@ -109,9 +110,3 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     kind = "not_found_error" if status == 404 else "invalid_request_error"
     message = f"{request.method} {request.url.path}: {error.detail}" if status in (404, 405) else str(error.detail)
     return reply(Failure(status, kind, _CODES.get(status, "http_error"), message), error.headers)
-
-
-async def _unexpected(request: Request, error: Exception) -> Response:
-    name = request.state.request_id
-    LOGGER.error("internal error", exc_info=error, extra={"fields": {"request_id": name, "path": request.url.path}})
-    return reply(internal(name))

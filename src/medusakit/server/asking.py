@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 from medusakit.engine.jobs import Job
 from medusakit.engine.prompt import check_messages, token_ids
-from medusakit.errors import TokenizerError
+from medusakit.errors import TokenizerError, UsageError
 from medusakit.server.errors import bad_request
 from medusakit.server.keys import Tenant
 from medusakit.server.service import Options, Serving
-from medusakit.server.wire import ChatRequest, CompletionRequest, GenerateRequest, Message, Request
+from medusakit.server.wire import ChatRequest, CompletionRequest, GenerateRequest, Message, Request, ResponseFormat
 from medusakit.settings import SamplingParams
 from medusakit.text.chat import chat_ids
+from medusakit.verify.grammar import Grammar
 
 MAX_PROMPTS = 64
 MAX_STOPS = 16
@@ -92,12 +93,13 @@ def _asked(
     if max_tokens is not None:
         _check_fits(prompts, max_tokens, serving.card.context)
     params = _params(request, options.defaults, max_tokens, logprobs)
+    params = replace(params, grammar=_grammar(request.response_format, serving))
     params.validate()
     medusa = request.medusa
     off = bool(medusa and medusa.off)
     budget = medusa.budget if medusa else None
     ids = tuple(tuple(prompt) for prompt in prompts)
-    return Asked(ids, params, num_choices or 1, options.speculation and not off, budget)
+    return Asked(ids, params, num_choices or 1, not off, budget)
 
 
 def _params(request: Request, defaults: SamplingParams, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
@@ -113,6 +115,22 @@ def _params(request: Request, defaults: SamplingParams, max_tokens: int | None, 
     if request.medusa and request.medusa.acceptance:
         given["acceptance"] = request.medusa.acceptance
     return replace(defaults, logprobs=logprobs, **given)
+
+
+def _grammar(wished: ResponseFormat | None, serving: Serving) -> Grammar | None:
+    """Raises ApiError for a schema that cannot be followed."""
+    if wished is None or wished.type == "text":
+        return None
+    if serving.grammars is None:
+        raise bad_request("unsupported_parameter", "response_format is not supported here", "response_format")
+    if wished.type == "json_object":
+        return serving.grammars.json_schema()
+    if wished.json_schema is None:
+        raise bad_request("missing_parameter", "response_format.json_schema: it is required", "response_format")
+    try:
+        return serving.grammars.json_schema(wished.json_schema.schema_)
+    except UsageError as error:
+        raise bad_request("invalid_schema", error.message, "response_format") from None
 
 
 def _bias_id(name: str) -> int:

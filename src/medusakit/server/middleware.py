@@ -1,11 +1,14 @@
-"""What every request goes through before a route sees it: an id, a limit of its body, a log line of its failure."""
+"""What every request goes through: an id, a limit of its body, a last resort when something fails."""
 
 from __future__ import annotations
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from medusakit.server.errors import internal
+from medusakit.server.logs import LOGGER
 from medusakit.server.service import request_id
 
 
@@ -28,6 +31,32 @@ class RequestId:
             await send(message)
 
         await self._app(scope, receive, tell)
+
+
+class LastResort:
+    """An error that nobody expected: 500 with the request's id, and the reason in the log alone."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            if begun or scope["type"] != "http":
+                raise
+            name = scope["state"]["request_id"]
+            about = {"request_id": name, "path": scope["path"]}
+            LOGGER.error("internal error", exc_info=error, extra={"fields": about})
+            failure = internal(name)
+            await JSONResponse(failure.body(), failure.status)(scope, receive, send)
 
 
 class BodyLimit:

@@ -20,6 +20,7 @@ from medusakit.server.relay import Exchange
 from medusakit.server.window import Window
 from medusakit.settings import SamplingParams
 from medusakit.text.tokenizer import Tokenizer
+from medusakit.verify.grammar import Grammars
 
 Status = Literal["loading", "ready", "draining", "failed"]
 
@@ -58,13 +59,15 @@ class OpenDrafting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A model that answers. drafting: what drafts now; open_drafting: how other heads are opened."""
+    """A model that answers. drafting: what drafts now; open_drafting: how other heads are opened.
+    grammars: for answers in a given form."""
 
     scheduler: Scheduler
     tokenizer: Tokenizer
     card: Card
     drafting: Drafting | None = None
     open_drafting: OpenDrafting | None = None
+    grammars: Grammars | None = None
 
 
 @dataclass(frozen=True, slots=True)

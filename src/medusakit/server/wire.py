@@ -30,9 +30,9 @@ class Wire(BaseModel):
     def _only_known(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        known = {}
+        known, names = {}, {field.alias or name for name, field in cls.model_fields.items()}
         for name, value in given.items():
-            if name in cls.model_fields:
+            if name in names:
                 known[name] = value
             elif value is not None and name not in cls.ignored and value not in cls.neutral.get(name, ()):
                 raise PydanticCustomError("unsupported_parameter", "{text}", {"name": name, "text": cls._refusal(name)})
@@ -42,6 +42,15 @@ class Wire(BaseModel):
     def _refusal(cls, name: str) -> str:
         close = nearest(name, cls.model_fields)
         return f"{name!r} is not supported" + (f"; did you mean {close!r}?" if close else "")
+
+
+def _has_surrogate(value: Any) -> bool:
+    """Half of a UTF-16 pair, somewhere: JSON can spell it, but it is no text."""
+    if isinstance(value, str):
+        return any("\ud800" <= char <= "\udfff" for char in value) if not value.isascii() else False
+    if isinstance(value, dict):
+        return any(_has_surrogate(item) for pair in value.items() for item in pair)
+    return isinstance(value, list) and any(map(_has_surrogate, value))
 
 
 class TextPart(Wire):
@@ -77,6 +86,23 @@ class Medusa(Wire):
     acceptance: Literal["exact", "typical"] | None = None
 
 
+class JsonSchema(Wire):
+    """schema: the JSON schema of the answer. strict: it always is."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Wire):
+    """`json_object`: any JSON object. `json_schema`: one of the schema given."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
 class Request(Wire):
     """What every way to ask has in common. Ranges are checked by `SamplingParams`."""
 
@@ -96,7 +122,15 @@ class Request(Wire):
     seed: int | None = None
     logit_bias: dict[str, float] | None = None
     ignore_eos: bool | None = None
+    response_format: ResponseFormat | None = None
     medusa: Medusa | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_text(cls, given: Any) -> Any:
+        if _has_surrogate(given):
+            raise PydanticCustomError("not_unicode", "a text is not valid Unicode: it holds a lone surrogate")
+        return given
 
 
 class ChatRequest(Request):
@@ -106,7 +140,6 @@ class ChatRequest(Request):
         "functions": ([],),
         "modalities": (["text"],),
         "parallel_tool_calls": (True, False),
-        "response_format": ({"type": "text"},),
         "tool_choice": ("none", "auto"),
         "tools": ([],),
         "web_search_options": (),

@@ -6,6 +6,7 @@ from medusakit.errors import UsageError
 from medusakit.settings import SamplingParams
 from medusakit.verify.base import Acceptance
 from medusakit.verify.dynamic import DynamicRule
+from medusakit.verify.grammar import GrammarRule
 from medusakit.verify.greedy import GreedyRule
 from medusakit.verify.philox import Noise
 from medusakit.verify.processors import Adjustments, Filter
@@ -37,6 +38,8 @@ def make_rule(
                 hint="the ids that llm.encode(text) gives",
             )
     rule = _deciding(params, seed, Adjustments.of(params, num_prompt_tokens))
+    if params.grammar is not None:
+        rule = GrammarRule(rule, params.grammar, num_prompt_tokens)
     return rule if params.logprobs is None else ReportingRule(rule, params.logprobs)
 
 

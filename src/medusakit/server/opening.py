@@ -1,0 +1,83 @@
+"""From a loaded model to one that answers: the scheduler around it, its card, and how other heads are opened."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from medusakit.artifact.io import TENSORS, Artifact
+from medusakit.engine.jobs import Job, SchedulerSettings, Update
+from medusakit.engine.loading import Loaded, other_drafting
+from medusakit.engine.scheduler import Scheduler
+from medusakit.engine.speculation import Speculation, Wishes
+from medusakit.llm import LLM
+from medusakit.server.service import Card, Drafting, Service, Serving
+from medusakit.settings import SamplingParams
+from medusakit.verify.grammar import Grammars
+
+WARM_UP = SamplingParams(max_tokens=8, ignore_eos=True)
+
+
+def open_serving(llm: LLM, name: str, settings: SchedulerSettings, wishes: Wishes, service: Service) -> Serving:
+    """Starts the inference thread and decodes a few tokens, so that the first request finds everything warm.
+
+    wishes  of speculation, which other heads are opened with too
+    """
+    parts = llm.parts
+    scheduler = Scheduler(llm, settings, on_step=service.metrics.on_step)
+    scheduler.start()
+    scheduler.set_speculation(service.options.speculation)
+    _warm_up(scheduler, min(parts.runtime.spec.vocab_size, 16))
+    found = Speculation(parts.drafter, parts.topology, parts.controller, parts.max_nodes, parts.budget)
+    drafting = Drafting(found, _drafter_name(found), _hash_of(parts.artifact))
+    card = card_of(parts, name, drafting)
+    grammars = Grammars(llm.tokenizer, card.vocab_size)
+    return Serving(scheduler, llm.tokenizer, card, drafting, Opener(parts, wishes), grammars)
+
+
+def card_of(parts: Loaded, name: str, drafting: Drafting) -> Card:
+    found = parts.runtime.capabilities
+    return Card(
+        name,
+        found.max_context,
+        parts.runtime.spec.vocab_size,
+        parts.source.fingerprint,
+        found.weights,
+        drafting.drafter,
+        drafting.heads,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """Opens heads for the model that is loaded (`service.OpenDrafting`)."""
+
+    parts: Loaded
+    wishes: Wishes
+
+    def __call__(self, path: str, drafter: str | None) -> Drafting:
+        found, artifact = other_drafting(self.parts, path, self.wishes, drafter)
+        return Drafting(found, _drafter_name(found), _hash_of(artifact))
+
+
+def _warm_up(scheduler: Scheduler, num_tokens: int) -> None:
+    """Raises what went wrong: a model that cannot answer this will answer nothing."""
+    done, last = threading.Event(), []
+
+    def listen(update: Update) -> None:
+        if update.last:
+            last.append(update)
+            done.set()
+
+    scheduler.submit(Job(tuple(range(num_tokens)), WARM_UP, key="warm-up"), listen)
+    done.wait()
+    if last[0].error is not None:
+        raise last[0].error
+
+
+def _drafter_name(found: Speculation) -> str:
+    return "none" if found.drafter is None else found.drafter.name
+
+
+def _hash_of(artifact: Artifact | None) -> str:
+    return "" if artifact is None else artifact.manifest.files[TENSORS]

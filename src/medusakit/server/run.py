@@ -1,0 +1,94 @@
+"""The process: the port, loading beside it, and an orderly end."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from medusakit.errors import RuntimeFailure
+from medusakit.server.app import create_app
+from medusakit.server.logs import LOGGER, JsonLines
+from medusakit.server.service import Service, Serving
+
+Load = Callable[[], Serving]
+
+
+def serve(service: Service, load: Load, address: socket.socket, on_ready: Callable[[Serving], None]) -> bool:
+    """Answer at the address until SIGINT or SIGTERM; open requests are then finished, within limits. True: all were.
+
+    The port answers at once, requests while the model loads with 503. Raises what `load` raises.
+    """
+    config = uvicorn.Config(
+        create_app(service), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5
+    )
+    server = _Server(config, service)
+    server.load(load, on_ready)
+    server.run(sockets=[address])
+    if server.failure is not None:
+        raise server.failure
+    return server.all_done
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound. Raises RuntimeFailure if the address is taken or not this machine's."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        found = socket.socket(family)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+    except OSError as error:
+        message = f"cannot listen on {host} port {port}: {error.strerror or error}"
+        raise RuntimeFailure(message, hint="--port 0   takes a free one") from None
+    return found
+
+
+def log_to_stderr() -> None:
+    """Log lines of the server, and warnings of uvicorn's, as JSON."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    for logger, level in ((LOGGER, logging.INFO), (logging.getLogger("uvicorn"), logging.WARNING)):
+        logger.setLevel(level)
+        logger.propagate = False
+        logger.handlers = [handler]
+
+
+class _Server(uvicorn.Server):
+    """The first signal drains, a second one ends at once."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+        self._draining: threading.Thread | None = None
+        self.failure: BaseException | None = None
+        self.all_done = True
+
+    def load(self, load: Load, on_ready: Callable[[Serving], None]) -> None:
+        """In a thread of its own, which nobody waits for: whoever stops the server while it loads need not wait."""
+        threading.Thread(target=self._load, args=(load, on_ready), name="loading", daemon=True).start()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Signals are not passed on afterwards: a drained server has ended well."""
+        if self._draining is not None:
+            self.should_exit = self.force_exit = True
+            return
+        self._draining = threading.Thread(target=self._drain, name="draining", daemon=True)
+        self._draining.start()
+
+    def _load(self, load: Load, on_ready: Callable[[Serving], None]) -> None:
+        try:
+            serving = load()
+            self._service.opened(serving)
+            on_ready(serving)
+        except BaseException as error:
+            self.failure = error
+            self._service.failed()
+            self.should_exit = True
+
+    def _drain(self) -> None:
+        self.all_done = self._service.drain()
+        self.should_exit = True
