@@ -85,10 +85,9 @@ class SamplingParams:
         _whole("choice", self.choice, 0)
         if self.logprobs is not None:
             _whole("logprobs", self.logprobs, 0, MAX_LOGPROBS)
-            if self.acceptance != "exact":
-                raise UsageError(
-                    f"logprobs are those of exact acceptance, not {self.acceptance}", hint='acceptance="exact"'
-                )
+        for name in ("logprobs", "grammar"):
+            if getattr(self, name) is not None and self.acceptance != "exact":
+                raise UsageError(f"{name} goes with exact acceptance, not {self.acceptance}", hint='acceptance="exact"')
 
 
 def _number(name: str, value: object, low: float, high: float, *, above: bool = False, also: str = "") -> None:

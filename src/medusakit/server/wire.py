@@ -83,7 +83,7 @@ class Medusa(Wire):
 
     off: bool | None = None
     budget: int | None = Field(None, ge=1, le=256)
-    acceptance: Literal["exact", "typical"] | None = None
+    acceptance: Literal["exact", "typical", "dynamic"] | None = None
 
 
 class JsonSchema(Wire):

@@ -69,7 +69,9 @@ class Grammar:
 
 
 class GrammarRule:
-    """Another rule, which sees only what the grammar allows. Keeps the grammar's state, so it serves one sequence."""
+    """Another exact rule, which sees only what the grammar allows. Keeps the state of one sequence."""
+
+    path_weight = 0.0
 
     def __init__(self, rule: Acceptance, grammar: Grammar, num_prompt_tokens: int) -> None:
         self._rule, self._matcher = rule, grammar.matcher()
@@ -85,6 +87,9 @@ class GrammarRule:
     @property
     def lossless(self) -> bool:
         return self._rule.lossless
+
+    def after(self, offered: int, accepted: int) -> GrammarRule:
+        return self
 
     def decide(self, scores: Scores, node: int, children: Sequence[tuple[int, int]], history: Sequence[int]) -> Verdict:
         if len(history) > self._num_prompt and history[-1] in self._ends:

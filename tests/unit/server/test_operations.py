@@ -142,7 +142,8 @@ def test_state_has_no_prompts():
     with listening(service) as url, httpx.Client(base_url=url) as client:
         body = ASKED | {"stream": True, "max_tokens": 1000}
         with client.stream("POST", "/v1/completions", json=body) as response:
-            next(response.iter_lines())
+            lines = response.iter_lines()
+            next(lines)
             text = client.get("/v1/state").text
     scheduler.close()
     state = json.loads(text)

@@ -101,7 +101,7 @@ def test_seed_choice_and_position_give_other_draws():
         ({"top_p": 1.1}, "top_p is 1.1"),
         ({"min_p": 1.5}, "min_p is 1.5; expected a number from 0 to 1"),
         ({"logprobs": 21}, "logprobs is 21; expected a whole number, 0 to 20"),
-        ({"logprobs": 1, "acceptance": "typical"}, "logprobs are those of exact acceptance"),
+        ({"logprobs": 1, "acceptance": "typical"}, "logprobs goes with exact acceptance, not typical"),
         ({"choice": -1}, "choice is -1"),
         ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0; expected a number above 0 to 100"),
         ({"presence_penalty": 3.0}, "presence_penalty is 3.0; expected a number from -2 to 2"),
