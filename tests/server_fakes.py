@@ -85,8 +85,7 @@ class FakeScheduler:
         self._thread.start()
 
     def submit(self, job: Job, listener: Listener) -> FakeTicket:
-        job.params.validate()
-        self.engine._check_prompt(list(job.ids), self.engine.runtime.capabilities.max_context)
+        self.engine.check(job.ids, job.params)
         if self.draining:
             raise DrainingError("the scheduler ends", hint="later")
         with self._lock:

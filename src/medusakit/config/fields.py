@@ -96,7 +96,7 @@ class Config:
     max_rows: int = _setting(8, "serve", "requests decoded together", low=1, high=64)
     max_queue: int = _setting(64, "serve", "requests that may wait beside those; more are refused with 429", low=0)
     max_body: float = _setting(4.0, "serve", "MiB of a request's body", low=0.001)
-    deadline: float | None = _setting(None, "serve", "seconds that a request may take", low=0.001)
+    deadline: float | None = _setting(None, "serve", "seconds that a request may take", low=1.0)
     drain: float = _setting(30.0, "serve", "seconds that open requests get when the server is stopped", low=0.0)
     prefill_chunk: int = _setting(64, "serve", "prompt tokens run between two steps of the others", low=1)
     enable_tree_cache: bool = _setting(True, "serve", "reuse the KV of earlier requests of the same key")
