@@ -54,8 +54,12 @@ class App:
     def config(self) -> Config:
         return self.resolved.config
 
-    def load(self, *, max_rows: int = 1) -> LLM:
-        """The model and heads that the settings name, with a spinner while they load."""
+    def load(self, *, max_rows: int = 1, dynamic_tree: bool | None = None) -> LLM:
+        """The model and heads that the settings name, with a spinner while they load.
+
+        max_rows      sequences that can be decoded at once
+        dynamic_tree  instead of the setting
+        """
         from medusakit.llm import LLM
         from medusakit.tree.search import parse_dense
 
@@ -72,7 +76,7 @@ class App:
                 draft_model=config.draft_model,
                 tree=config.tree,
                 budget=config.budget,
-                dynamic_tree=config.dynamic_tree,
+                dynamic_tree=config.dynamic_tree if dynamic_tree is None else dynamic_tree,
                 max_leaves=config.max_leaves,
                 breaker_rho=config.breaker_rho,
                 threads=config.threads,

@@ -33,9 +33,9 @@ def tree() -> None:
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also draw the tree into this SVG file.")
 @json_option
 def show(svg: Path | None, json_file: str | None) -> None:
-    """Draw the tree that decoding uses here, with how often each node is accepted.
+    """Draw the calibrated tree of the heads, cut to what pays here, with how often each node is accepted.
 
-    A tree given with --tree DxB is drawn as it is, without a model.
+    Decoding uses it with --disable-dynamic-tree; by default a tree is grown anew at every step. A tree given with --tree DxB is drawn as it is, without a model.
     """
     app = current_app()
     if app.config.tree != "auto":
@@ -110,8 +110,8 @@ def search(again: bool, json_file: str | None) -> None:
 
 
 def load(app: App) -> tuple[LLM, Artifact]:
-    """The model with its heads. Raises ArtifactError where there are none."""
-    llm = app.load()
+    """The model with its heads and their calibrated tree. Raises ArtifactError where there are none."""
+    llm = app.load(dynamic_tree=False)
     if llm.parts.artifact is None:
         raise ArtifactError(
             f"{app.config.model} decodes without heads here, so there is no calibrated tree",

@@ -36,7 +36,7 @@ def with_heads(monkeypatch: pytest.MonkeyPatch, budget: Budget | None, topology:
         artifact=Artifact(), budget=budget, topology=topology, cost=StepCost.single({1: 0.010, 4: 0.012}), drafter="x"
     )
     loaded: Any = SimpleNamespace(parts=parts, runtime=runtime, chat=llm.chat)
-    monkeypatch.setattr(App, "load", lambda self: loaded)
+    monkeypatch.setattr(App, "load", lambda self, **_: loaded)
     monkeypatch.setattr("medusakit.engine.measure.measure_draft", lambda *arguments, **named: 0.001)
 
 
@@ -78,7 +78,7 @@ def test_an_uncalibrated_tree_has_no_shares(invoke: Invoke, monkeypatch: pytest.
 def test_a_dense_tree_is_drawn_without_a_model(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
 ) -> None:
-    monkeypatch.setattr(App, "load", lambda self: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(App, "load", lambda self, **_: pytest.fail("a model was loaded"))
     words = ["--tree", "2x3"] if way == "flag" else []
     if way == "variable":
         monkeypatch.setenv("MEDUSA_TREE", "2x3")
