@@ -173,7 +173,10 @@ def _static(
     if wishes.tree != "auto":
         topology = dense_topology(wishes.tree, plain_drafter.max_depth)
     elif artifact is None:
-        raise UsageError("a static tree needs heads or a given shape", hint="--tree 2x3, or leave trees dynamic")
+        raise UsageError(
+            "a static tree needs heads or a given shape",
+            hint="medusa train all -m MODEL --out ./heads   or --tree 2x3, or leave trees dynamic",
+        )
     else:
         topology = artifact.topology(MAX_BUDGET)
     if artifact is not None and wishes.budget is None:

@@ -15,7 +15,7 @@ from medusakit.cli.main import main
 @pytest.fixture
 def llm(monkeypatch: pytest.MonkeyPatch) -> FakeLLM:
     fake = FakeLLM()
-    monkeypatch.setattr(App, "load", lambda self: fake)
+    monkeypatch.setattr(App, "load", lambda self, **_: fake)
     return fake
 
 
