@@ -35,7 +35,8 @@ def tree() -> None:
 def show(svg: Path | None, json_file: str | None) -> None:
     """Draw the calibrated tree of the heads, cut to what pays here, with how often each node is accepted.
 
-    Decoding uses it with --disable-dynamic-tree; by default a tree is grown anew at every step. A tree given with --tree DxB is drawn as it is, without a model.
+    Decoding uses it with --disable-dynamic-tree; by default a tree is grown anew at every step. A tree given with
+    --tree DxB is drawn as it is, without a model.
     """
     app = current_app()
     if app.config.tree != "auto":
