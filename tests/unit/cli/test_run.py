@@ -129,7 +129,8 @@ def test_json_file_holds_the_generation_and_how_it_was_made(invoke: Invoke, llm:
     assert document["text"] == ANSWER
     assert document["stats"]["tau"] == 3.0
     assert document["tokens"][1] == {
-        "token_id": 101, "text": " two", "from_draft": True, "depth": 1, "node": 1, "step": 1, "logprob": -0.5, "top": [],
+        "token_id": 101, "text": " two", "from_draft": True, "depth": 1, "node": 1, "step": 1, "logprob": -0.5,
+        "top": [],
     }  # fmt: skip
     assert document["config"]["max_tokens"] == 512
     assert {"model", "versions", "machine", "seed", "lossless"} <= set(document)
