@@ -25,6 +25,7 @@ class SamplingParams:
     choice      index among several answers to one prompt, so that they differ under one seed
     logprobs    report the model's own log-probabilities (raw scores, temperature 1, before penalties): of each token
                 and of this many best alternatives; None reports what the rule computed, which may be NaN
+    score_prompt  also report the log-probabilities of the prompt's tokens (needs logprobs)
     grammar     the form of the answer (`verify.grammar.Grammar`); None: free
     """
 
@@ -45,6 +46,7 @@ class SamplingParams:
     delta: float = 0.3
     choice: int = 0
     logprobs: int | None = None
+    score_prompt: bool = False
     grammar: Any = None
 
     def validate(self) -> None:
@@ -85,6 +87,8 @@ class SamplingParams:
         _whole("choice", self.choice, 0)
         if self.logprobs is not None:
             _whole("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        if self.score_prompt and self.logprobs is None:
+            raise UsageError("score_prompt needs logprobs", hint="logprobs=0")
         for name in ("logprobs", "grammar"):
             if getattr(self, name) is not None and self.acceptance != "exact":
                 raise UsageError(f"{name} goes with exact acceptance, not {self.acceptance}", hint='acceptance="exact"')

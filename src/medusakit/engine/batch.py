@@ -104,7 +104,8 @@ class Batch:
         wanted = job.job
         max_nodes = wanted.budget if wanted.speculation else 1
         try:
-            saved = self.cache.find(wanted.key, wanted.ids)
+            # scores of a prompt come from running it
+            saved = None if wanted.params.score_prompt else self.cache.find(wanted.key, wanted.ids)
             job.prefill = self.engine.begin(wanted.ids, wanted.params, saved=saved, max_nodes=max_nodes)
         except Exception as error:
             self._fail(job, error)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import overload
 
 from medusakit.engine.controller import Controller
-from medusakit.engine.events import TokenEvent
+from medusakit.engine.events import TokenEvent, TokenScore
+from medusakit.engine.scoring import score_prompt
 from medusakit.engine.session import Session
 from medusakit.engine.step import Outcome, step
 from medusakit.errors import ContextLengthError, UsageError
@@ -54,6 +55,7 @@ class Prefill:
     num_reused: int
     position: int
     seconds: float = 0.0
+    scores: list[TokenScore] = field(default_factory=list)
 
     @property
     def num_left(self) -> int:
@@ -127,7 +129,7 @@ class Engine:
         started = self._clock()
         end = len(prefill.ids) if max_tokens is None else min(prefill.position + max_tokens, len(prefill.ids))
         try:
-            scores = self.runtime.prefill(prefill.row, prefill.ids[prefill.position : end])
+            scores = self._run(prefill, end)
             prefill.position = end
             session = None if prefill.num_left else self._first(prefill, scores)
         except BaseException:
@@ -188,6 +190,14 @@ class Engine:
                 return
             self.step()
 
+    def _run(self, prefill: Prefill, end: int) -> Scores:
+        """The prompt up to `end`, scored where the request wants that."""
+        ids = prefill.ids[prefill.position : end]
+        if not prefill.params.score_prompt:
+            return self.runtime.prefill(prefill.row, ids)
+        follow = prefill.ids[prefill.position + 1 : end + 1]
+        return score_prompt(self.runtime, prefill.row, ids, follow, prefill.params.logprobs or 0, prefill.scores)
+
     def _first(self, prefill: Prefill, scores: Scores) -> Session:
         params, ids = prefill.params, prefill.ids
         rule = make_rule(
@@ -208,6 +218,7 @@ class Engine:
             max_length=self.runtime.capabilities.max_context,
             hidden=scores.hidden(0).copy(),
             max_nodes=prefill.max_nodes,
+            prompt_scores=prefill.scores,
         )
         session.stats.num_reused_tokens = prefill.num_reused
         session.emit_first(verdict)

@@ -33,6 +33,14 @@ class TokenEvent:
         return replace(self, text=text)
 
 
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """What the model says about a token of the prompt: its log p there, and (token id, log p) of the best ones."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
 @dataclass(slots=True)
 class GenerationStats:
     """Counts and times of one generation. tau = tokens after the first / steps (ALGORITHMS, bench protocol)."""
@@ -80,3 +88,4 @@ class GenerationResult:
     acceptance: str
     stats: GenerationStats
     events: tuple[TokenEvent, ...] = field(default=(), repr=False)
+    prompt_scores: tuple[TokenScore, ...] = field(default=(), repr=False)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from medusakit.drafters.base import DraftState
-from medusakit.engine.events import FinishReason, GenerationResult, GenerationStats, TokenEvent
+from medusakit.engine.events import FinishReason, GenerationResult, GenerationStats, TokenEvent, TokenScore
 from medusakit.settings import SamplingParams
 from medusakit.text.stream import TextStream
 from medusakit.tree.topology import FloatArray, Tree
@@ -39,6 +39,7 @@ class Session:
     finish_reason: FinishReason | None = None
     events: list[TokenEvent] = field(default_factory=list)
     error: Exception | None = None
+    prompt_scores: Sequence[TokenScore] = ()
 
     def __post_init__(self) -> None:
         self.num_prompt = len(self.ids)
@@ -107,6 +108,7 @@ class Session:
             acceptance=self.rule.name,
             stats=self.stats,
             events=tuple(self.events),
+            prompt_scores=tuple(self.prompt_scores),
         )
 
     def _emit(self, token_id: int, event: TokenEvent) -> None:

@@ -60,9 +60,14 @@ def ask_chat(request: ChatRequest) -> Ask:
 
 
 def ask_completion(request: CompletionRequest) -> Ask:
+    if request.stream and request.echo and request.logprobs is not None:
+        raise bad_request("unsupported_parameter", "logprobs of the prompt (echo) do not come as a stream", "echo")
+
     def ask(serving: Serving, options: Options) -> Asked:
         prompts = [_text_ids(serving, prompt) for prompt in _prompts(request.prompt)]
-        return _asked(request, prompts, serving, options, request.max_tokens, request.logprobs, request.n)
+        asked = _asked(request, prompts, serving, options, request.max_tokens, request.logprobs, request.n)
+        scored = bool(request.echo and request.logprobs is not None)
+        return replace(asked, params=replace(asked.params, score_prompt=scored))
 
     return ask
 

@@ -40,8 +40,7 @@ async def completions(body: CompletionRequest, request: Request, service: Served
     """Continue texts as they are."""
 
     def shape(head: Head, asked: Asked) -> Shape:
-        prompts = [head.tokenizer.decode(ids) for ids in asked.prompts] if body.echo else []
-        return CompletionShape(head, prompts, asked.num_choices)
+        return CompletionShape(head, asked.prompts if body.echo else (), asked.num_choices)
 
     return await _answer(body, ask_completion(body), "cmpl", shape, request, service, tenant)
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from medusakit.engine.document import token
-from medusakit.engine.events import GenerationResult, TokenEvent
+from medusakit.engine.events import GenerationResult, TokenEvent, TokenScore
+from medusakit.text.stream import TextStream
 from medusakit.text.tokenizer import Tokenizer
 
 Document = dict[str, Any]
@@ -107,11 +108,11 @@ class ChatShape:
 
 
 class CompletionShape:
-    """prompts: their text where it is asked back (echo)."""
+    """prompts: their token ids where they are asked back (echo)."""
 
     KIND = "text_completion"
 
-    def __init__(self, head: Head, prompts: Sequence[str] = (), num_choices: int = 1) -> None:
+    def __init__(self, head: Head, prompts: Sequence[Sequence[int]] = (), num_choices: int = 1) -> None:
         self._head, self._prompts, self._num_choices = head, prompts, num_choices
         self._offsets: dict[int, int] = {}
 
@@ -139,12 +140,14 @@ class CompletionShape:
         for index, result in enumerate(results):
             prompt = self._prompt(index)
             logprobs = self._logprobs(result.events, len(prompt))
+            if logprobs and result.prompt_scores:
+                logprobs = self._before(index, result.prompt_scores, logprobs)
             text = prompt + result.text
             choices.append({"index": index, "text": text, "logprobs": logprobs, "finish_reason": result.finish_reason})
         return self._head.document(self.KIND, choices) | {"usage": usage, "timings": timings}
 
     def _prompt(self, index: int) -> str:
-        return self._prompts[index // self._num_choices] if self._prompts else ""
+        return self._head.tokenizer.decode(self._prompts[index // self._num_choices]) if self._prompts else ""
 
     def _chunk(self, index: int, text: str, reason: str | None = None, logprobs: Document | None = None) -> Document:
         choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
@@ -155,15 +158,31 @@ class CompletionShape:
             return None
         found: Document = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for event in events:
-            spelt = _spelling(self._head.tokenizer, event.token_id)
-            best = reversed(event.top)
-            top = {_spelling(self._head.tokenizer, token_id): _finite(logprob) for token_id, logprob in best}
-            found["tokens"].append(spelt)
-            found["token_logprobs"].append(_finite(event.logprob))
-            found["top_logprobs"].append({**top, spelt: _finite(event.logprob)} if event.top else None)
-            found["text_offset"].append(offset)
+            self._add(found, event.token_id, event, offset)
             offset += len(event.text)
         return found
+
+    def _before(self, index: int, scores: Sequence[TokenScore], logprobs: Document) -> Document:
+        """The prompt's tokens before those of the answer. Nothing came before its first, so that has no score."""
+        ids, tokenizer = self._prompts[index // self._num_choices], self._head.tokenizer
+        found: Document = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        text, offset = TextStream(tokenizer), 0
+        for place, token_id in enumerate(ids):
+            self._add(found, token_id, scores[place - 1] if place else None, offset)
+            offset += len(text.push(token_id).text)
+        return {name: values + logprobs[name] for name, values in found.items()}
+
+    def _add(self, found: Document, token_id: int, score: TokenScore | TokenEvent | None, offset: int) -> None:
+        tokenizer = self._head.tokenizer
+        spelt = _spelling(tokenizer, token_id)
+        found["tokens"].append(spelt)
+        found["token_logprobs"].append(None if score is None else _finite(score.logprob))
+        top = None
+        if score is not None and score.top:
+            top = {_spelling(tokenizer, other): _finite(logprob) for other, logprob in reversed(score.top)}
+            top[spelt] = _finite(score.logprob)
+        found["top_logprobs"].append(top)
+        found["text_offset"].append(offset)
 
 
 def usage(prompts: Sequence[Sequence[int]], results: Sequence[GenerationResult], cached: Sequence[int]) -> Document:
