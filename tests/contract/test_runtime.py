@@ -203,6 +203,7 @@ def test_a_context_that_grows_keeps_what_it_holds(runtime: Runtime, close: Close
     found = [snapshot(one)[0][0] for one in scores]
     runtime.drop_row(row)
     close(found[1], plain(runtime, [*PROMPT, 7])[0])
+    close(runtime.forward([(other, Tree.plain(7))])[0].logits(0), found[1])
     fresh = runtime.add_row()
     close(found[0], runtime.prefill(fresh, [*long, 7]).logits(0))
 

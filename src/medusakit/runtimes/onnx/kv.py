@@ -49,7 +49,18 @@ class KvCache:
 
     def grow(self, num_slots: int, cells: int, held: Sequence[int]) -> None:
         """Make room for `num_slots` rows of `cells`, keeping the first `held[slot]` of each. The memory moves."""
-        slots, capacity = max(num_slots, self.num_slots), max(_with_reserve(cells), self.capacity)
+        self._allocate(max(num_slots, self.num_slots), max(_with_reserve(cells), self.capacity), held)
+
+    def shrink(self, held: Sequence[int]) -> bool:
+        """Give back what a long row that left made necessary, if it is more than half: attention reads all cells of
+        every row. False: the memory stays where it is."""
+        capacity = _with_reserve(max(held))
+        if self.capacity < 2 * capacity:
+            return False
+        self._allocate(self.num_slots, capacity, held)
+        return True
+
+    def _allocate(self, slots: int, capacity: int, held: Sequence[int]) -> None:
         self.keys = _enlarged(self.keys, slots, capacity, held)
         self.values = _enlarged(self.values, slots, capacity, held)
         self._written = [*held, *[0] * (slots - len(held))]

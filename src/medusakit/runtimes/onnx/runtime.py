@@ -70,8 +70,8 @@ class OnnxRuntime:
         return row
 
     def drop_row(self, row: int) -> None:
-        """The last slot's row moves into the hole, so that active rows stay a prefix of the batch. With the last row
-        goes the memory: attention reads all of it, so a short text would pay for a long one before."""
+        """The last slot's row moves into the hole, so that active rows stay a prefix of the batch. Memory that
+        only it needed goes with it: attention reads all of it, so short texts would pay for a long one before."""
         hole = self._slot(row)
         last = len(self._lengths) - 1
         if hole != last:
@@ -84,6 +84,8 @@ class OnnxRuntime:
         self._pending.pop(row, None)
         if not self._slots:
             self._kv.clear()
+            self._passes.kv_moved()
+        elif self._kv.shrink(self._all_free()):
             self._passes.kv_moved()
 
     def length(self, row: int) -> int:

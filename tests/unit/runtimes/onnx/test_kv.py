@@ -103,3 +103,15 @@ def test_saved_cells_are_copies_and_come_back():
     for new, old in zip(both(cache), before, strict=True):
         np.testing.assert_array_equal(new[:, 0, :, :, :4], old[:, 1, :, :, :4])
         assert not new[:, 0, :, :, 4:].any() and not new[:, 1].any()
+
+
+def test_memory_shrinks_to_what_is_held_when_that_frees_more_than_half():
+    cache = filled(cells=1000)
+    before = both(cache)
+    assert not cache.shrink([700, 3]) and cache.capacity >= 1000
+    assert cache.shrink([200, 3]) and cache.capacity < 300
+    for new, old in zip(both(cache), before, strict=True):
+        np.testing.assert_array_equal(new[:, 0, :, :, :200], old[:, 0, :, :, :200])
+        np.testing.assert_array_equal(new[:, 1, :, :, :3], old[:, 1, :, :, :3])
+        assert not new[:, 0, :, :, 200:].any() and not new[:, 1, :, :, 3:].any()
+    assert not cache.shrink([200, 3])
