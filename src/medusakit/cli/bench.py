@@ -10,6 +10,7 @@ import click
 from medusakit.cli.app import App, current_app
 from medusakit.cli.drafting import drafters, grid
 from medusakit.cli.group import Group
+from medusakit.cli.load import bench_serve
 from medusakit.cli.measured import deliver, turn_bar, wishes, workload_params
 from medusakit.cli.options import MODEL, SAMPLING, SPECULATION, json_option, plots_option, settings
 from medusakit.errors import UsageError
@@ -80,6 +81,7 @@ def hardware(formats: str, context: int, plots: Path | None, json_file: str | No
 
 bench.add_command(drafters)
 bench.add_command(grid)
+bench.add_command(bench_serve)
 
 
 def parse_formats(text: str) -> tuple[str, ...]:

@@ -27,10 +27,14 @@ FAILURES: dict[int | str, dict[str, Any]] = {
     for status, text in {
         400: "a request that cannot be meant",
         401: "no valid API key",
+        403: "a key that may not do this",
         404: "no such model or request",
+        409: "it does not fit what is there; nothing has changed",
         413: "the body is too large",
         429: "the queue is full",
+        500: "internal error",
         503: "loading or stopping",
+        504: "the deadline of a request",
     }.items()
 }
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large", 415: "unsupported_media_type"}

@@ -1,0 +1,69 @@
+"""Load on a server: figures from times, and a server that speaks OpenAI's API for real."""
+
+import pytest
+
+from medusakit.bench.load import LoadConfig, Timed, address, percentiles, point, run_load
+from medusakit.errors import RuntimeFailure, UsageError
+from server_fakes import listening, scripted, service_of
+
+
+def timed(sent, chunks, tokens, **more):
+    return Timed(sent, list(chunks), chunks[-1] if chunks else sent, tokens, **more)
+
+
+def test_figures_of_a_point():
+    requests = [
+        timed(0.0, [0.1, 0.2, 0.4], 7, timings={"draft_rounds": 2}),
+        timed(1.0, [1.3, 1.5], 5, timings={"draft_rounds": 2}),
+        timed(2.0, [], 0, error="refused"),
+    ]
+    found = point(2, requests, 2.0, (200.0, 60.0))
+    assert (found["requests"], found["errors"], found["tokens_per_s"]) == (3, 1, 6.0)
+    assert found["tokens_per_step"] == 10 / 4
+    assert found["goodput"] == 0.5  # the second's first token came after 300 ms
+    assert found["ttft_ms"]["p95"] == pytest.approx(300)
+    assert found["tpot_ms"]["p50"] == pytest.approx(50)
+    assert found["itl_ms"]["p50"] == pytest.approx(200)
+
+
+def test_percentiles_are_measured_values():
+    assert percentiles([]) == {"p50": None, "p95": None}
+    assert percentiles([0.001 * value for value in range(1, 101)]) == {
+        "p50": pytest.approx(51),
+        "p95": pytest.approx(96),
+    }
+
+
+def test_a_server_under_load():
+    service, scheduler = service_of(scripted("abc "))
+    seen = []
+    with listening(service) as url:
+        config = LoadConfig(url, "toy", (1, 3), num_requests=4, max_tokens=12, slo_ms=(60_000, 60_000))
+        document = run_load(config, ["one", "two"], lambda done, total, note: seen.append((done, total, note)))
+    scheduler.close()
+    assert [found["concurrency"] for found in document["points"]] == [1, 3]
+    assert all((found["errors"], found["tokens"]) == (0, 48) for found in document["points"])
+    assert all(found["tokens_per_step"] > 1 and found["goodput"] > 0 for found in document["points"])
+    assert seen[-1] == (8, 8, "")
+
+
+def test_refusals_are_errors():
+    service, scheduler = service_of(scripted("abc "))
+    with listening(service) as url, pytest.raises(RuntimeFailure, match="model_not_found"):
+        run_load(LoadConfig(url, "other", (1,), num_requests=2), ["one"])
+    scheduler.close()
+
+
+def test_requests_arrive_at_their_rate():
+    service, scheduler = service_of(scripted("abc "))
+    with listening(service) as url:
+        document = run_load(LoadConfig(url, "toy", (8,), num_requests=5, rate=20.0, max_tokens=2), ["one"])
+    scheduler.close()
+    assert document["points"][0]["seconds"] > 0.05
+
+
+@pytest.mark.parametrize("url", ["https://x", "ftp://x", "x:80", "http://"])
+def test_addresses_that_are_none(url):
+    with pytest.raises(UsageError, match="no http address"):
+        address(url)
+    assert address("http://h:81/v1") == ("h", 81)
