@@ -31,7 +31,7 @@ lint: setup
 # Fast tests, the README's commands, and a smoke test on the real model. The last line printed is pytest's.
 test: lint
 	$(BIN)/medusa models pull smollm2
-	$(BIN)/python -m pytest -m "not slow and (not model or smoke)"
+	$(BIN)/python -m pytest -m "not slow and not browser and (not model or smoke)"
 
 test-all: lint
 	$(BIN)/medusa models pull smollm2

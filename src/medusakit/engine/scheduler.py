@@ -134,10 +134,12 @@ class Scheduler:
         self._between_steps(change)
 
     def replace_drafting(self, parts: Speculation) -> None:
-        """Other heads or trees from the next step on, for running jobs too; returns when it is done."""
+        """Other heads or trees from the next step on, for running jobs too; what was learnt with the old ones is
+        dropped. Returns when it is done."""
 
         def change() -> None:
             self._switch.inner = parts.controller
+            self._engine.reset_verification()
 
         self._between_steps(change)
 

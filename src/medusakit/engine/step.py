@@ -22,7 +22,7 @@ from medusakit.drafters.base import Drafter, show_step
 from medusakit.engine.session import Session
 from medusakit.runtimes.base import Runtime, Scores
 from medusakit.tree.policy import TreePolicy
-from medusakit.tree.topology import Draft, Tree
+from medusakit.tree.topology import Draft, Topology, Tree
 from medusakit.verify.walk import walk
 
 
@@ -43,6 +43,7 @@ class Outcome:
     nodes     rows of the pass; width: of the widest tree
     context   positions of the longest row
     depths    per row: depth of its tree, and drafted tokens accepted
+    walked    per row: shape of its tree, and the nodes of it that were kept
     """
 
     plan: Plan
@@ -57,6 +58,7 @@ class Outcome:
     forward_s: float
     other_s: float
     depths: tuple[tuple[int, int], ...] = ()
+    walked: tuple[tuple[Topology, tuple[int, ...]], ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -74,10 +76,11 @@ def step(sessions: Sequence[Session], plan: Plan, runtime: Runtime, clock: Calla
     drafted = clock()
     scores = runtime.forward([(session.row, tree) for session, tree in zip(sessions, trees, strict=True)])
     scored = clock()
-    tokens, accepted = 0, []
+    tokens, accepted, kept = 0, [], []
     for session, tree, row_scores in zip(sessions, trees, scores, strict=True):
         found = _emitted(session, tree, row_scores)
         accepted.append(found.num_accepted if found else 0)
+        kept.append(found.kept if found else ())
         if found:
             tokens += found.tokens
             _commit(session, tree, row_scores, found.kept, plan, runtime)
@@ -99,6 +102,7 @@ def step(sessions: Sequence[Session], plan: Plan, runtime: Runtime, clock: Calla
         scored - drafted,
         finished - scored,
         tuple((tree.topology.max_depth, count) for tree, count in zip(trees, accepted, strict=True)),
+        tuple((tree.topology, nodes) for tree, nodes in zip(trees, kept, strict=True)),
     )
 
 

@@ -14,7 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from medusakit import __version__
 from medusakit.errors import DrainingError, MedusaError, QueueFullError
-from medusakit.server import admin, openai, state
+from medusakit.server import admin, openai, pages, state
 from medusakit.server.errors import ApiError, Failure, of_medusa, of_validation, queue_full, unavailable
 from medusakit.server.middleware import BodyLimit, LastResort, RequestId
 from medusakit.server.service import Service
@@ -49,6 +49,7 @@ def create_app(service: Service, lifespan: Lifespan | None = None) -> FastAPI:
     )
     app.state.service = service
     app.include_router(state.open_router)
+    app.include_router(pages.router)
     for router in (openai.router, state.router, admin.router):
         app.include_router(router, responses=FAILURES)
     _handle_failures(app)

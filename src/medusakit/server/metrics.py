@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from medusakit.engine.jobs import Snapshot
 from medusakit.engine.step import Outcome
+from medusakit.server.heat import Heat
 from medusakit.server.window import Minute, Window
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -35,7 +36,7 @@ class Metrics:
 
     def __init__(self, prefix: str, window: Window, snapshot: Callable[[], Snapshot | None], info: Mapping[str, str]):
         self.registry = CollectorRegistry(auto_describe=False)
-        self.window = window
+        self.window, self.heat = window, Heat()
         self._nodes: dict[int, int] = {}
         self._info = dict(info)
         self._step = self._histogram(f"{prefix}step_seconds", "time of a step by phase", STEP_SECONDS, ("phase",))
@@ -63,6 +64,8 @@ class Metrics:
     def on_step(self, outcome: Outcome) -> None:
         """Called on the inference thread."""
         self.window.add(outcome)
+        for topology, kept in outcome.walked:
+            self.heat.add(topology, kept)
         self._step.labels("draft").observe(outcome.draft_s)
         self._step.labels("forward").observe(outcome.forward_s)
         self._step.labels("verify").observe(outcome.other_s)

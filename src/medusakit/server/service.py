@@ -164,12 +164,14 @@ class Service:
         return {"status": self._status, "version": __version__, "uptime_s": up_s, "model": model} | {
             "last_minute": minute,
             "scheduler": found or None,
+            "tree": self.metrics.heat.told(),
         }
 
     def _put(self, serving: Serving, drafting: Drafting) -> Card:
         serving.scheduler.replace_drafting(drafting.parts)
         card = replace(serving.card, drafter=drafting.drafter, heads=drafting.heads)
         self._before = serving.drafting
+        self.metrics.heat.clear()
         self.opened(replace(serving, card=card, drafting=drafting))
         return card
 

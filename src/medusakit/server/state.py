@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Depends, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import JSONResponse
 
 from medusakit.server.access import Served, the_tenant
 from medusakit.server.errors import ApiError, Failure
@@ -14,12 +14,6 @@ from medusakit.server.service import Service, Serving
 
 open_router = APIRouter()
 router = APIRouter(dependencies=[Depends(the_tenant)])
-
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>medusakit</title></head>
-<body><h1>medusakit</h1><p>The API is at <a href="/docs">/docs</a>, the state at <a href="/v1/state">/v1/state</a>.</p>
-</body></html>
-"""
 
 
 @open_router.get("/health")
@@ -33,11 +27,6 @@ async def ready(service: Served) -> Response:
     """200 when requests are answered, 503 while the model loads and while the server stops."""
     status = service.status
     return JSONResponse({"status": status}, 200 if status == "ready" else 503)
-
-
-@open_router.get("/", include_in_schema=False)
-async def page() -> HTMLResponse:
-    return HTMLResponse(PAGE)
 
 
 @router.get("/metrics")
