@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from medusakit.llm import LLM
 
 
+SHOWN_DEPTHS = 5  # matches of the text are drafted thirty deep
+
+
 def footer(result: GenerationResult, *, memory_bytes: int | None = None) -> str:
     """One line, e.g. `132 tok · first 0.21 s, then 88.4 tok/s · tau 2.90 tok/step · depth 81/58/34% · 5.8 GB`.
 
@@ -43,8 +46,9 @@ def _times(stats: GenerationStats) -> str:
 def _speculation(stats: GenerationStats) -> str:
     if not stats.offered_by_depth:
         return "plain"
-    depths = "/".join(f"{100 * share:.0f}" for share in depth_shares(stats))
-    return f"tau {stats.tau:.2f} tok/step · depth {depths}%"
+    shares = [f"{100 * share:.0f}" for share in depth_shares(stats)]
+    more = "/…" if len(shares) > SHOWN_DEPTHS else ""
+    return f"tau {stats.tau:.2f} tok/step · depth {'/'.join(shares[:SHOWN_DEPTHS])}{more}%"
 
 
 def _ending(result: GenerationResult) -> str:

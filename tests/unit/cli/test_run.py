@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from cli_fakes import FakeLLM, Invoke
+from medusakit.cli import footer
+from medusakit.engine.events import GenerationStats
 from medusakit.tree.cost import StepCost
 
 ANSWER = "one two three four five six seven"
@@ -157,3 +159,8 @@ def test_json_is_written_whole_or_not_at_all(
     monkeypatch.setattr("medusakit.artifact.files.os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "")))
     assert invoke("run", "x", "--json", str(target)).code == 4
     assert target.read_text() == "earlier" and list(tmp_path.glob("*.json*")) == [target]
+
+
+def test_the_footer_ends_its_depths_where_they_say_little() -> None:
+    stats = GenerationStats(num_tokens=9, num_steps=4, offered_by_depth=[4] * 9, accepted_by_depth=[2] + [1] * 8)
+    assert footer._speculation(stats).endswith("depth 50/25/25/25/25/…%")
