@@ -79,11 +79,6 @@ class DraftGraph:
     def silu(self, x: str, name: str) -> str:
         return self.node("Mul", [x, self.node("Sigmoid", [x], f"{name}_sigmoid")], name)
 
-    def lookup(self, table_name: str, table: FloatArray, ids: str, name: str) -> str:
-        """Rows of a table [V, d], kept in float16, as float32."""
-        rows = self.constant(table_name, table.astype(np.float16 if self._quantised else np.float32))
-        return self.node("Cast", [self.node("Gather", [rows, ids], f"{name}_stored")], name, to=1)
-
     def serialise(self) -> bytes:
         graph = helper.make_graph(self._nodes, "drafter", self._inputs, self._outputs, list(self._constants.values()))
         opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_CONTRIB, 1)]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from medusakit.engine.step import Outcome
+from medusakit.tree.search import rho_eff
 
 LENGTH_S = 60
 
@@ -68,8 +69,8 @@ class Window:
             forward_s = sum(one.forward_s for one in self._seconds)
             total_s = sum(one.total_s for one in self._seconds)
         rho = accepted / offered if offered else None
-        rho_eff = None if rho is None else 1 - (1 - rho) ** (offered / drafted_rows)
-        return Minute(tokens / rows if rows else None, rho, rho_eff, forward_s / total_s if total_s > 0 else None)
+        effective = None if rho is None else rho_eff(rho, offered / drafted_rows)
+        return Minute(tokens / rows if rows else None, rho, effective, forward_s / total_s if total_s > 0 else None)
 
     def _current(self) -> _Second:
         second = int(self._clock())

@@ -97,10 +97,11 @@ class HybridDrafter:
         drafts = [source.drafter.propose(states, source.beam) for source in self._free]
         free = [[self._said(index, row) for index, row in enumerate(rows)] for rows in zip(*drafts, strict=True)]
         free = free or [[] for _ in states]
-        costly = self._costly_drafts(states, [_best(said) for said in free])
+        best = [_best(said) for said in free]
+        costly = self._costly_drafts(states, best)
         found = []
-        for state, said, extra in zip(states, free, costly, strict=True):
-            step = self._merged(state, said, extra)
+        for state, said, extra, prob in zip(states, free, costly, best, strict=True):
+            step = self._merged(state, said, extra, prob)
             self._last[state.row] = step
             found.append(_shaped(step.merged, shape))
         return found
@@ -147,11 +148,11 @@ class HybridDrafter:
         self._rate.add(0.0, seconds)
         return [[self._said(len(self._free), next(drafts))] if asking else [] for asking in asks]
 
-    def _merged(self, state: DraftState, free: list[Said], costly: list[Said]) -> _Step:
+    def _merged(self, state: DraftState, free: list[Said], costly: list[Said], best: float) -> _Step:
         said = [*free, *costly]
         draft, probs, masks = merge(state.root_id, [(part.draft, part.corrected()) for part in said])
         whole = Said.of(draft, probs, masks, self._agreement)
-        return _Step(len(state.ids), said, whole, masks.tolist(), _best(free), bool(costly))
+        return _Step(len(state.ids), said, whole, masks.tolist(), best, bool(costly))
 
     def _learn(self, state: DraftState) -> None:
         """From the tokens that came since the row's last draft."""
