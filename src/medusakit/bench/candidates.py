@@ -10,8 +10,9 @@ from medusakit.artifact.find import fitting_heads
 from medusakit.artifact.fits import DRAFT_IDS
 from medusakit.artifact.io import TENSORS, Artifact, check_fits, load_artifact
 from medusakit.drafters.base import Drafter
+from medusakit.drafters.draft_model.drafter import DraftModelDrafter
 from medusakit.drafters.hybrid.drafter import NAME as HYBRID
-from medusakit.drafters.registry import FAMILIES, HEADLESS, load_drafter
+from medusakit.drafters.registry import DRAFT_MODEL, FAMILIES, HEADLESS, load_drafter
 from medusakit.engine.controller import Controller, FixedController, make_plan
 from medusakit.engine.loading import Loaded
 from medusakit.engine.measure import remembered_cost
@@ -26,7 +27,7 @@ class Candidate:
     """One drafter with its way to use it.
 
     family      heads' family, or the drafter's own name where it needs no heads
-    num_params  trained parameters; num_bytes: of the drafter's file. 0 without heads
+    num_params  trained parameters; num_bytes: of the drafter's file. 0 where nothing was trained
     """
 
     name: str
@@ -39,18 +40,23 @@ class Candidate:
 def all_candidates(
     parts: Loaded, folders: Sequence[str] = (), *, budget: int | None = None, threads: int | None = None
 ) -> Iterator[Candidate]:
-    """The best fitting heads of every family, the given folders, every drafter that needs no heads, and all together.
+    """The best fitting heads of every family, the given folders, a second model if one was loaded, every drafter that
+    needs neither, and heads and text together.
 
     budget  nodes of a step at most, the same for all; None: each takes what is expected to pay
     Raises ArtifactError for a folder that cannot be read or was made for another model.
     """
     parts = with_cost(parts, threads)
     for folder, family in first_of_families(fitting_heads(parts.source, parts.resolved.path)):
-        yield trained(parts, load_artifact(folder), name=family, budget=budget, threads=threads)
+        artifact = load_artifact(folder)
+        parts = parts if parts.artifact else replace(parts, artifact=artifact)  # loaded with a drafter without heads
+        yield trained(parts, artifact, name=family, budget=budget, threads=threads)
     for given in folders:
         artifact = load_artifact(Path(given).expanduser())
         check_fits(artifact, parts.source, tokenizer_hash=parts.tokenizer.hash)
         yield trained(parts, artifact, name=given, budget=budget, threads=threads)
+    if parts.second is not None:
+        yield second_model(parts, parts.second, budget=budget)
     for name in HEADLESS:
         yield headless(parts, name, budget=budget)
     yield together(parts, budget=budget, threads=threads)
@@ -84,6 +90,12 @@ def headless(parts: Loaded, name: str, *, budget: int | None = None) -> Candidat
     return _candidate(name, name, found, None)
 
 
+def second_model(parts: Loaded, drafter: DraftModelDrafter, *, budget: int | None = None) -> Candidate:
+    """Another model of the same vocabulary as drafter, the classic way (2211.17192)."""
+    found = speculating(parts, Wishes(DRAFT_MODEL, budget=budget), None)
+    return Candidate(DRAFT_MODEL, DRAFT_MODEL, found.controller, drafter.num_params, drafter.num_bytes)
+
+
 def together(parts: Loaded, *, budget: int | None = None, threads: int | None = None) -> Candidate:
     """The heads in use and what needs none, in one tree: its size is that of the heads."""
     found = speculating(parts, Wishes(HYBRID, budget=budget), parts.artifact, threads)
@@ -107,7 +119,10 @@ def speculating(parts: Loaded, wishes: Wishes, artifact: Artifact | None, thread
     """What decoding would make of these wishes and heads, on the model that is loaded."""
     cost, withheld = with_cost(parts, threads).cost, parts.withheld and wishes.budget is None
     assert cost is not None
-    return speculation(wishes, artifact, parts.source, parts.runtime, cost, threads=threads, withheld=withheld)
+    second = parts.second if wishes.drafter == DRAFT_MODEL else None
+    return speculation(
+        wishes, artifact, parts.source, parts.runtime, cost, second=second, threads=threads, withheld=withheld
+    )
 
 
 def alone(parts: Loaded, threads: int | None = None) -> Drafter | None:

@@ -42,7 +42,8 @@ def drafters(
     """One table of all drafters that work with the model, and of heads in FOLDERS: size, draft time, tau, speed-up.
 
     All answer the same questions, interleaved with plain decoding in one process. With --budget every drafter gets as
-    many nodes; without, each takes what is expected to pay, as decoding does.
+    many nodes; without, each takes what is expected to pay, as decoding does. A second model is among them where
+    --drafter draft_model --draft-model MODEL names one.
     """
     from medusakit.bench.contest import ContestConfig
     from medusakit.bench.drafters import DraftersConfig, run_drafters

@@ -12,6 +12,7 @@ from bench_fakes import headed_llm, make_llm, toy_llm
 from medusakit.bench import candidates
 from medusakit.bench.answers import ControllerMode
 from medusakit.bench.candidates import all_candidates, first_of_families, trained
+from medusakit.drafters.draft_model.drafter import DraftModelDrafter
 from medusakit.engine.controller import FixedController, GuardedController
 from medusakit.errors import ArtifactMismatchError
 from medusakit.llm import LLM
@@ -44,6 +45,17 @@ def test_heads_folders_and_drafters_without_heads(llm: LLM, tmp_path: Path) -> N
     assert (suffix.family, suffix.num_params, suffix.num_bytes) == ("suffix", 0, 0)
     assert 3 < nodes_per_step(llm, hydra) <= 4  # the last step of an answer has less room
     assert nodes_per_step(llm, suffix) <= 4
+
+
+def test_a_second_model_stands_beside_the_heads_and_what_is_together_has_them(llm: LLM) -> None:
+    twin = DraftModelDrafter(random_reference(5, llm.runtime.spec.vocab_size), num_params=7, num_bytes=28)
+    loaded = replace(llm.parts, artifact=None, second=twin)  # as --drafter draft_model loads
+    found = {one.name: one for one in all_candidates(loaded, budget=4, threads=1)}
+    assert list(found) == ["hydra", "draft_model", "suffix", "recycling", "hybrid"]
+    assert (found["draft_model"].num_params, found["draft_model"].num_bytes) == (7, 28)
+    made = ControllerMode("x", llm, found["draft_model"].controller).answer([1, 2, 3], PARAMS)
+    assert made.steps < 10  # the twin of the model guesses what it says
+    assert found["hybrid"].num_params == found["hydra"].num_params > 0
 
 
 def test_without_a_budget_heads_take_what_pays(llm: LLM) -> None:

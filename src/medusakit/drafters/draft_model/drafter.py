@@ -40,9 +40,10 @@ class DraftModelDrafter:
 
     name = FAMILY
 
-    def __init__(self, runtime: Runtime) -> None:
-        """runtime: with as many rows as the backbone's, and its vocabulary."""
+    def __init__(self, runtime: Runtime, *, num_params: int = 0, num_bytes: int = 0) -> None:
+        """runtime: with as many rows as the backbone's, and its vocabulary. num_params, num_bytes: of the model."""
         self._runtime = runtime
+        self.num_params, self.num_bytes = num_params, num_bytes
         self._limit = runtime.capabilities.max_context
         self.max_depth = max(1, min(MAX_DEPTH, self._limit // 4))
         self._rows: dict[int, _Row] = {}

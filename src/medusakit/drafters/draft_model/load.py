@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from medusakit.drafters.draft_model.drafter import DraftModelDrafter
 from medusakit.errors import UnsupportedModelError
 from medusakit.models.resolve import open_weights, resolve
@@ -28,7 +30,12 @@ def load_draft_model(
     resolved = resolve(name, offline=offline)
     source = open_weights(resolved)
     _check_vocabulary(name, spec, source.spec, tokenizer, load_tokenizer(resolved))
-    return DraftModelDrafter(load_onnx(source, threads=threads, max_rows=max_rows))
+    tensors = [source.tensor(name) for name in source.names()]
+    return DraftModelDrafter(
+        load_onnx(source, threads=threads, max_rows=max_rows),
+        num_params=sum(prod(tensor.shape) for tensor in tensors),
+        num_bytes=sum(tensor.raw.nbytes for tensor in tensors),
+    )
 
 
 def _check_vocabulary(
