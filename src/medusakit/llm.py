@@ -181,7 +181,16 @@ class LLM:
         """
         self.engine.reset_verification()
 
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     def close(self) -> None:
+        """Give back the memory of the model; it cannot decode any more. `with LLM.load(...) as llm:` does it too."""
         self.parts.runtime.close()
         if self.parts.second is not None:
             self.parts.second.close()

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from bench_fakes import toy_llm
 from medusakit.errors import UsageError
 from medusakit.llm import LLM
 from medusakit.settings import SamplingParams
@@ -104,3 +105,12 @@ def test_whole_numbers_of_any_kind_are_token_ids(ids: Any, monkeypatch: pytest.M
 def test_a_bias_that_is_no_mapping() -> None:
     with pytest.raises(UsageError, match=r"logit_bias is \[1\]; expected a mapping"):
         SamplingParams(logit_bias=[1]).validate()  # type: ignore[arg-type]
+
+
+def test_a_block_closes_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm, closed = toy_llm(), []
+    monkeypatch.setattr(type(llm.runtime), "close", lambda runtime: closed.append(runtime), raising=False)
+    with pytest.raises(KeyError), llm as same:
+        assert same is llm and not closed
+        raise KeyError
+    assert closed == [llm.runtime]
