@@ -37,6 +37,10 @@ class Served:
             self._process = subprocess.Popen(command, stderr=log)
 
     @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
     def pid(self) -> int:
         return self._process.pid
 

@@ -32,7 +32,7 @@ def open_serving(llm: LLM, name: str, settings: SchedulerSettings, wishes: Wishe
     drafting = Drafting(found, _drafter_name(found), _hash_of(parts.artifact))
     card = card_of(parts, name, drafting)
     grammars = Grammars(llm.tokenizer, card.vocab_size)
-    return Serving(scheduler, llm.tokenizer, card, drafting, Opener(parts, wishes), grammars)
+    return Serving(scheduler, llm.tokenizer, card, drafting, Opener(parts, wishes), grammars, parts.cost)
 
 
 def card_of(parts: Loaded, name: str, drafting: Drafting) -> Card:

@@ -20,6 +20,7 @@ from medusakit.server.relay import Exchange
 from medusakit.server.window import Window
 from medusakit.settings import SamplingParams
 from medusakit.text.tokenizer import Tokenizer
+from medusakit.tree.cost import StepCost
 from medusakit.verify.grammar import Grammars
 
 Status = Literal["loading", "ready", "draining", "failed"]
@@ -60,7 +61,7 @@ class OpenDrafting(Protocol):
 @dataclass(frozen=True, slots=True)
 class Serving:
     """A model that answers. drafting: what drafts now; open_drafting: how other heads are opened.
-    grammars: for answers in a given form."""
+    grammars: for answers in a given form. cost: T(n, context) as measured at load; None: decoding is plain."""
 
     scheduler: Scheduler
     tokenizer: Tokenizer
@@ -68,6 +69,7 @@ class Serving:
     drafting: Drafting | None = None
     open_drafting: OpenDrafting | None = None
     grammars: Grammars | None = None
+    cost: StepCost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +162,12 @@ class Service:
         for job in found.get("jobs", ()):
             job["request_id"] = jobs.get(job["id"])
         model = None if self._serving is None else asdict(self._serving.card)
+        cost = self._serving.cost if self._serving else None
         up_s = int(time.time()) - self.started_at
         return {"status": self._status, "version": __version__, "uptime_s": up_s, "model": model} | {
             "last_minute": minute,
             "scheduler": found or None,
+            "step_ms": None if cost is None else cost.milliseconds(),
             "tree": self.metrics.heat.told(),
         }
 

@@ -36,6 +36,13 @@ class StepCost:
         """One context for all."""
         return cls({context: table})
 
+    def milliseconds(self) -> dict[int, dict[int, float]]:
+        """What was measured, by context and number of nodes, for people to read."""
+        return {
+            context: {size: round(1e3 * seconds, 3) for size, seconds in sorted(table.items())}
+            for context, table in sorted(self.tables.items())
+        }
+
     def seconds(self, num_nodes: int, context: int | None = None) -> float:
         """T(num_nodes) over `context` positions (None, and less than the shortest measured: the shortest)."""
         return self._nearest(num_nodes) + float(self._added(np.array([num_nodes]), context)[0])

@@ -11,9 +11,11 @@ from medusakit.errors import ArtifactMismatchError, UsageError
 from medusakit.server.keys import Keyring, read_keys
 from medusakit.server.logs import LOGGER, JsonLines
 from medusakit.server.service import Drafting, Options, Service, Serving
+from medusakit.tree.cost import StepCost
 from server_fakes import card_of, listening, random_engine, scheduler_of, scripted, service_of
 
 ASKED = {"model": "toy", "prompt": "secret words", "max_tokens": 12}
+COST = StepCost.single({1: 0.01, 2: 0.02})
 
 
 def bearer(key):
@@ -207,7 +209,12 @@ def test_heads_are_replaced_and_rolled_back():
     table = {"new": "parts", "foreign": foreign, "broken": RuntimeError("does not start")}
     engine = scripted("abc ")
     serving = Serving(
-        scheduler, engine.tokenizer, card_of(engine.runtime), Drafting("old", "scripted", ""), opened_by(table)
+        scheduler,
+        engine.tokenizer,
+        card_of(engine.runtime),
+        Drafting("old", "scripted", ""),
+        opened_by(table),
+        cost=COST,
     )
     service.opened(serving)
     with listening(service) as url, httpx.Client(base_url=url) as client:
@@ -219,7 +226,8 @@ def test_heads_are_replaced_and_rolled_back():
         refused = swap("foreign")
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "artifact_mismatch")
         assert swap("broken").status_code == 500
-        assert client.get("/v1/state").json()["model"]["drafter"] == "scripted"
+        state = client.get("/v1/state").json()
+        assert (state["model"]["drafter"], state["step_ms"]) == ("scripted", {"256": {"1": 10, "2": 20}})
         assert scheduler.replaced == []
         assert swap("new").json()["heads"] == "new"
         assert client.get("/v1/state").json()["model"]["drafter"] == "hydra"

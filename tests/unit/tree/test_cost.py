@@ -8,6 +8,13 @@ from medusakit.tree.cost import Rate, StepCost, best_budget, budgets, predicted_
 STAIRS = StepCost.single({1: 10.0, 2: 12.0, 4: 12.0, 8: 13.0, 16: 26.0})
 
 
+def test_what_was_measured_can_be_read():
+    assert StepCost({2048: {2: 0.0301}, 256: {8: 0.02, 1: 0.01}}).milliseconds() == {
+        256: {1: 10, 8: 20},
+        2048: {2: 30.1},
+    }
+
+
 @pytest.mark.parametrize(
     ("num_nodes", "seconds"),
     [(1, 10), (2, 12), (3, 12), (4, 12), (5, 13), (8, 13), (9, 26), (16, 26), (17, 26 + 13 / 8), (32, 52)],
