@@ -23,7 +23,7 @@ class HasEngine:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_generated_requests():
+def test_generated_requests(tmp_path):
     engine = HasEngine.engine
     service = Service(Options(defaults=SamplingParams(max_tokens=4), any_model=True), Keyring(()))
     scheduler = Scheduler(HasEngine(), SchedulerSettings(max_rows=4))
@@ -34,6 +34,6 @@ def test_generated_requests():
     with listening(service) as url:
         command = [program, "run", f"{url}/openapi.json", "--max-examples", "200", "--checks", CHECKS, "--seed", "1"]
         command += ["--exclude-path", "/admin/heads"]  # this server has no heads to open: it says 503
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     scheduler.close()
     assert done.returncode == 0, done.stdout

@@ -154,3 +154,27 @@ def test_draining_has_an_end():
             assert not service.drain()
             assert '"code": "cancelled"' in [line for line in lines if line][-1]
     assert not scheduler.open
+
+
+GARBAGE = {
+    "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    "less body than announced": b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n{",
+    "half a header": b"POST /v1/compl",
+    "a body that is not JSON": b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n\xff\x00{",
+}
+
+
+def test_garbage_disturbs_nobody(slow):
+    url, scheduler, service = slow
+    host, port = url.removeprefix("http://").split(":")
+    body = {"model": "toy", "prompt": "x", "max_tokens": 20, "stream": True}
+    with httpx.stream("POST", f"{url}/v1/completions", json=body) as response:
+        lines = response.iter_lines()
+        next(lines)
+        for data in GARBAGE.values():
+            with socket.create_connection((host, int(port))) as connection:
+                connection.sendall(data)
+        assert [line for line in lines if line][-1] == "data: [DONE]"
+    eventually(lambda: not scheduler.open and not service.exchanges)
+    assert len(scheduler.jobs) == 1
+    assert httpx.get(f"{url}/health").status_code == 200
