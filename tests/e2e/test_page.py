@@ -45,10 +45,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @contextmanager
-def opened(browser: Any, pass_s: float, keys: tuple[str, ...] = ()) -> Iterator[Service]:
+def opened(browser: Any, pass_s: float, keys: tuple[str, ...] = (), path: str = "") -> Iterator[Service]:
     """A server with its page open. At the end: no other host was asked, and no script failed."""
     with page_service(pass_s, keys) as service, listening(service) as url:
-        browser.get(url)
+        browser.get(url + path)
         yield service
         browser.get("about:blank")  # the page would go on asking a server that is gone
         messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
@@ -187,3 +187,15 @@ def test_a_key_is_asked_for_and_kept_in_memory_only(browser: Any) -> None:
         wait(browser, lambda: find(browser, "#status").text == "ready")
         stored = "return JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])"
         assert "secret-key" not in script(browser, stored)
+
+
+def test_the_api_page_shows_every_operation_and_its_fields(browser: Any) -> None:
+    with opened(browser, 0.0, path="/docs"):
+        wait(browser, lambda: find(browser, "#operations").get_attribute("aria-busy") == "false")
+        named = [one.text for one in browser.find_elements("css selector", ".operation summary")]
+        assert {"POST /v1/chat/completions", "POST /medusa/generate", "POST /admin/heads", "GET /health"} <= set(named)
+        chat = browser.find_elements("css selector", ".operation")[named.index("POST /v1/chat/completions")]
+        chat.find_element("css selector", "summary").click()
+        fields = {one.text for one in chat.find_elements("css selector", "tr th")}
+        assert {"messages", "messages[].role", "temperature", "stream_options.include_usage", "medusa.budget"} <= fields
+        assert "required" in chat.find_element("css selector", "tr").text

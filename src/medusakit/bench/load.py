@@ -13,7 +13,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -48,6 +48,11 @@ class Timed:
     tokens: int = 0
     timings: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
 
     @property
     def ttft_s(self) -> float:
@@ -62,9 +67,15 @@ Ask = Callable[[str], Any]
 OnRequest = Callable[[int, int, str], None]
 
 
-def run_load(config: LoadConfig, prompts: Sequence[str], on_request: OnRequest | None = None) -> dict[str, Any]:
-    """The document of all points. Raises UsageError for a URL that is none, RuntimeFailure if nothing was answered."""
-    host, port = address(config.url)
+def run_load(
+    config: LoadConfig, prompts: Sequence[str], on_request: OnRequest | None = None, *, num_samples: int = 0
+) -> dict[str, Any]:
+    """The document of all points. num_samples: answers of the first point that it holds in full.
+
+    Raises UsageError for a URL that is none, RuntimeFailure if nothing was answered.
+    """
+    address(config.url)
+    samples: list[dict[str, Any]] = []
     points, done, total = [], 0, config.num_requests * len(config.concurrency)
 
     def count(timed: Timed) -> None:
@@ -75,14 +86,34 @@ def run_load(config: LoadConfig, prompts: Sequence[str], on_request: OnRequest |
 
     for concurrency in config.concurrency:
         chosen = [prompts[place % len(prompts)] for place in range(config.num_requests)]
-        started = time.perf_counter()
-        timed = asyncio.run(_point(config, host, port, concurrency, chosen, count))
-        points.append(point(concurrency, timed, time.perf_counter() - started, config.slo_ms))
+        timed, seconds = measured(config, concurrency, chosen, count)
+        points.append(point(concurrency, timed, seconds, config.slo_ms))
+        if not samples:
+            asked = zip(chosen[:num_samples], timed, strict=False)
+            samples = [{"prompt": prompt, "answers": {"server": one.text}} for prompt, one in asked]
+    check_answered(config, points, timed)
+    return {"bench": "serve", "config": about(config), "points": points, "samples": samples}
+
+
+def measured(
+    config: LoadConfig, concurrency: int, prompts: Sequence[str], count: Callable[[Timed], None]
+) -> tuple[list[Timed], float]:
+    """Every prompt asked once, in their order, and the seconds of all of them."""
+    host, port = address(config.url)
+    started = time.perf_counter()
+    return asyncio.run(_point(config, host, port, concurrency, prompts, count)), time.perf_counter() - started
+
+
+def check_answered(config: LoadConfig, points: Sequence[Mapping[str, Any]], timed: Sequence[Timed]) -> None:
+    """Raises RuntimeFailure, with the first error of `timed`, if no request of the points was answered."""
     if not any(found["requests"] > found["errors"] for found in points):
         first = next((one.error for one in timed if one.error), "no answer")
         raise RuntimeFailure(f"{config.url} answered no request: {first}", hint="medusa serve -m smollm2")
-    about = {"url": config.url, "model": config.model, "rate": config.rate, "max_tokens": config.max_tokens}
-    return {"bench": "serve", "config": about, "points": points}
+
+
+def about(config: LoadConfig) -> dict[str, Any]:
+    """What a document says of how it came about; never the key."""
+    return {"url": config.url, "model": config.model, "rate": config.rate, "max_tokens": config.max_tokens}
 
 
 def address(url: str) -> tuple[str, int]:
@@ -174,29 +205,51 @@ async def ask_once(config: LoadConfig, host: str, port: int, prompt: str) -> Tim
     timed.end_s = time.perf_counter()
     if not timed.error and not timed.chunks_s:
         timed.error = "no text came"
+    if not timed.error and not timed.tokens:  # a chunk may hold several tokens: chunks are never counted instead
+        timed.error = "the server told no usage (stream_options.include_usage), so tokens cannot be counted"
     return timed
 
 
 async def _read(reader: asyncio.StreamReader, timed: Timed) -> None:
-    """Status, headers, then lines; sizes of HTTP chunks are lines that hold no event, so they need no parsing."""
+    """Status, headers, then the events' lines."""
     status = (await reader.readline()).decode()
-    async for raw in reader:
-        line = raw.decode().strip()
+    chunked = False
+    while (header := (await reader.readline()).decode().strip().lower()) != "":
+        chunked |= header.startswith("transfer-encoding:") and "chunked" in header
+    async for line in _lines(reader) if chunked else _plain_lines(reader):
         if " 200 " not in status:
             if line.startswith("{"):
                 timed.error = f"{status.split(maxsplit=1)[1].strip()}: {line[:200]}"
         elif line == "data: [DONE]":
             return
-        elif line.startswith("data: "):
-            _note(json.loads(line.removeprefix("data: ")), timed)
+        elif line.startswith("data:"):
+            _note(json.loads(line.removeprefix("data:")), timed)
     timed.error = timed.error or f"the stream ended early ({status.strip()})"
+
+
+async def _plain_lines(reader: asyncio.StreamReader) -> AsyncIterator[str]:
+    async for raw in reader:
+        yield raw.decode().strip()
+
+
+async def _lines(reader: asyncio.StreamReader) -> AsyncIterator[str]:
+    """Lines of a chunked body; one may go over several of HTTP's chunks."""
+    rest = b""
+    while size := int((await reader.readline()).split(b";")[0].strip() or b"0", 16):
+        *whole, rest = (rest + (await reader.readexactly(size + 2))[:size]).split(b"\n")
+        for raw in whole:
+            yield raw.decode().strip()
+    if rest:
+        yield rest.decode().strip()
 
 
 def _note(chunk: Mapping[str, Any], timed: Timed) -> None:
     if "error" in chunk:
         timed.error = str(chunk["error"].get("message", chunk["error"]))
-    if any(choice.get("delta", {}).get("content") for choice in chunk.get("choices", ())):
+    texts = [choice.get("delta", {}).get("content") for choice in chunk.get("choices") or ()]
+    if any(texts):
         timed.chunks_s.append(time.perf_counter())
+        timed.texts.extend(text for text in texts if text)
     if chunk.get("usage"):
         timed.tokens = int(chunk["usage"]["completion_tokens"])
     timed.timings = chunk.get("timings") or timed.timings

@@ -1,7 +1,8 @@
 """Pictures of the bench's documents, as SVG files with real text in them. matplotlib is imported here and nowhere else.
 
 Which pictures follows from what a document holds: speed-ups (bench offline, compare), acceptance by depth, T(n) against
-its limit (bench hardware); drafters and trees are drawn in plots_drafting.py.
+its limit (bench hardware); drafters and trees are drawn in plots_drafting.py, load in
+plots_serving.py.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from medusakit.bench.figures import ACCENT, INK, PALE, PANEL, ROW, SOFT, STRONG, Document, blank, style, with_axes
 from medusakit.bench.plots_drafting import drafting_drawings
+from medusakit.bench.plots_serving import serving_drawings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,4 +107,7 @@ def _drawings(document: Document) -> Iterator[tuple[str, Callable[[], Figure]]]:
             yield f"acceptance-{name}", partial(plot_acceptance, shares, caption)
     if steps := document.get("step_ms"):
         yield "steps", partial(plot_steps, steps, document["limit_ms"])
-    yield from drafting_drawings(document, caption)
+    if document.get("bench") == "serve":
+        yield from serving_drawings(document)
+    else:
+        yield from drafting_drawings(document, caption)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from medusakit.engine.jobs import SchedulerSettings
     from medusakit.engine.speculation import Wishes
     from medusakit.server.service import Options, Serving
+    from medusakit.server.tracing import Tracing
 
 _LOOPBACK = ("127.", "localhost", "::1")
 _ANSWER = tuple(name for name in SAMPLING if name not in ("system", "seed", "stop"))
@@ -47,7 +48,8 @@ def _serve(app: App, address: socket.socket) -> None:
     from medusakit.server.opening import open_serving
     from medusakit.server.service import Service
 
-    service = Service(_options(app), read_keys(app.config.api_keys, app.env))
+    tracing = _tracing(app)
+    service = Service(_options(app), read_keys(app.config.api_keys, app.env), tracing=tracing)
     if service.keys.open and not app.config.host.startswith(_LOOPBACK):
         app.ui.advise(f"anybody who reaches {app.config.host} may ask and administrate", "--api-keys FILE")
     if not app.ui.quiet:
@@ -62,8 +64,23 @@ def _serve(app: App, address: socket.socket) -> None:
         _introduce(app, serving, address, keys=not service.keys.open)
         app.ui.note(f"  ready in {time.monotonic() - started:.1f} s")
 
-    if not run.serve(service, load, address, on_ready):
-        app.ui.warn("some requests were cut off: they were not done in the time that --drain gives")
+    try:
+        if not run.serve(service, load, address, on_ready):
+            app.ui.warn("some requests were cut off: they were not done in the time that --drain gives")
+    finally:
+        if tracing is not None:
+            tracing.close()
+
+
+def _tracing(app: App) -> Tracing | None:
+    """Traces are an extra: the server answers without them, too."""
+    from medusakit.server.tracing import open_tracing
+
+    try:
+        return open_tracing(app.env, time.perf_counter)
+    except MissingExtraError as error:
+        app.ui.warn(f"{error.message}; {error.hint}")
+        return None
 
 
 def _introduce(app: App, serving: Serving, address: socket.socket, *, keys: bool) -> None:

@@ -17,7 +17,9 @@ from medusakit.server.logs import LOGGER, log
 from medusakit.server.metrics import Finished, Metrics
 from medusakit.server.relay import Exchange, Told
 from medusakit.server.replies import Document, Shape
+from medusakit.server.spans import note_answer, note_times
 from medusakit.server.sse import DONE, frame, gone
+from medusakit.server.tracing import RequestSpan
 
 
 class AnswerFailed(Exception):
@@ -51,6 +53,7 @@ class Answering:
     clock: Callable[[], float]
     started_s: float
     streamed: bool = False
+    span: RequestSpan | None = None
     outcome: str = "disconnected"  # until it is known better
     _answers: dict[int, _Progress] = field(default_factory=dict)
 
@@ -86,7 +89,18 @@ class Answering:
         for answer in self._answers.values():
             if answer.result is not None:
                 self.metrics.on_finished(self._finished(answer, answer.result))
-        log("request", **self._summary())
+        summary = self._summary()
+        log("request", **summary)
+        if self.span is not None:
+            self._trace(self.span, summary)
+
+    def _trace(self, span: RequestSpan, summary: Document) -> None:
+        """Of several answers, times are those of the first that ended."""
+        ended = [answer for answer in self._answers.values() if answer.result is not None]
+        note_answer(span, summary, [answer.result.stats for answer in ended if answer.result])
+        if ended and ended[0].first_s is not None and ended[0].result is not None:
+            finished = self._finished(ended[0], ended[0].result)
+            note_times(span, self.started_s, finished)
 
     async def _collect(self) -> Document:
         async for told in self.exchange.told():

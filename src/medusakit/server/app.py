@@ -18,6 +18,7 @@ from medusakit.server import admin, openai, pages, state
 from medusakit.server.errors import ApiError, Failure, of_medusa, of_validation, queue_full, unavailable
 from medusakit.server.middleware import BodyLimit, LastResort, RequestId
 from medusakit.server.service import Service
+from medusakit.server.tracing import Traced
 from medusakit.server.wire import ChatRequest, CompletionRequest, ErrorReply, GenerateRequest
 
 LOCALHOST = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
@@ -45,7 +46,12 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 def create_app(service: Service, lifespan: Lifespan | None = None) -> FastAPI:
     """An ASGI application around a service."""
     app = FastAPI(
-        title="medusakit", version=__version__, summary="Exact, faster decoding behind OpenAI's API", lifespan=lifespan
+        title="medusakit",
+        version=__version__,
+        summary="Exact, faster decoding behind OpenAI's API",
+        lifespan=lifespan,
+        docs_url=None,  # FastAPI's own pages load from other hosts; server/pages.py has ours
+        redoc_url=None,
     )
     app.state.service = service
     app.include_router(state.open_router)
@@ -57,6 +63,8 @@ def create_app(service: Service, lifespan: Lifespan | None = None) -> FastAPI:
     if service.options.cors:
         app.add_middleware(CORSMiddleware, **_cors(service.options.cors))
     app.add_middleware(LastResort)
+    if service.tracing is not None:
+        app.add_middleware(Traced, tracing=service.tracing)
     app.add_middleware(RequestId)
     return app
 

@@ -19,6 +19,7 @@ from medusakit.server.native import NativeShape
 from medusakit.server.relay import Exchange
 from medusakit.server.replies import ChatShape, CompletionShape, Head, Shape
 from medusakit.server.service import Service, Serving
+from medusakit.server.spans import note_request
 from medusakit.server.sse import EventStream
 from medusakit.server.wire import ChatRequest, CompletionRequest, GenerateRequest
 from medusakit.server.wire import Request as Wished
@@ -84,8 +85,20 @@ async def _answer(
     shape = make_shape(head, asked)
     exchange = Exchange(serving.scheduler, asked.jobs(tenant, service.options.deadline_s), service.clock, tenant.id)
     name = request.state.request_id
+    span = getattr(request.state, "span", None)
+    if span is not None:
+        note_request(span, asked, model, head.id)
     answering = Answering(
-        name, request.url.path, asked, exchange, shape, service.metrics, service.clock, started_s, bool(body.stream)
+        name,
+        request.url.path,
+        asked,
+        exchange,
+        shape,
+        service.metrics,
+        service.clock,
+        started_s,
+        bool(body.stream),
+        span,
     )
     return await _send(answering, body, request, service)
 

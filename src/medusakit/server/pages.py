@@ -1,4 +1,4 @@
-"""The web page: files of this package, sent as they are. It loads nothing from elsewhere; the browser is told so."""
+"""The web pages: files of this package, sent as they are. They load nothing from elsewhere; the browser is told so."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ HEADERS = {
 @router.get("/")
 def page() -> Response:
     return part("index.html")
+
+
+@router.get("/docs")
+def docs() -> Response:
+    return part("docs.html")
 
 
 @router.get("/page/{name}")

@@ -17,6 +17,7 @@ from medusakit.server.errors import unavailable
 from medusakit.server.keys import Keyring
 from medusakit.server.metrics import Metrics
 from medusakit.server.relay import Exchange
+from medusakit.server.tracing import Tracing
 from medusakit.server.window import Window
 from medusakit.settings import SamplingParams
 from medusakit.text.tokenizer import Tokenizer
@@ -91,8 +92,15 @@ class Options:
 class Service:
     """Lives as long as the process. The event loop and the loading thread use it; status changes are atomic."""
 
-    def __init__(self, options: Options, keys: Keyring, *, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.options, self.keys, self.clock = options, keys, clock
+    def __init__(
+        self,
+        options: Options,
+        keys: Keyring,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self.options, self.keys, self.clock, self.tracing = options, keys, clock, tracing
         self.started_at = int(time.time())
         self.metrics = Metrics(options.metrics_prefix, Window(clock), self._totals, {"version": __version__})
         self.exchanges: dict[str, Exchange] = {}

@@ -1,8 +1,10 @@
 """Load on a server: figures from times, and a server that speaks OpenAI's API for real."""
 
+import asyncio
+
 import pytest
 
-from medusakit.bench.load import LoadConfig, Timed, address, percentiles, point, run_load
+from medusakit.bench.load import LoadConfig, Timed, address, ask_once, percentiles, point, run_load
 from medusakit.errors import RuntimeFailure, UsageError
 from server_fakes import listening, scripted, service_of
 
@@ -67,3 +69,40 @@ def test_addresses_that_are_none(url):
     with pytest.raises(UsageError, match="no http address"):
         address(url)
     assert address("http://h:81/v1") == ("h", 81)
+
+
+def answered(*parts: bytes, usage: bool = True) -> Timed:
+    """What is read from a server that sends the stream in these parts, each as one of HTTP's chunks."""
+    body = [b'data: {"choices": [{"delta": {"content": "ab"}}]}\n\n', *parts]
+    if usage:
+        body.append(b'data: {"choices": [], "usage": {"completion_tokens": 7}}\n\n')
+    body.append(b"data: [DONE]\n\n")
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for part in body:
+            writer.write(b"%x\r\n%s\r\n" % (len(part), part))
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def ask() -> Timed:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            return await ask_once(LoadConfig("", "toy"), "127.0.0.1", port, "one")
+
+    return asyncio.run(ask())
+
+
+def test_tokens_are_the_servers_usage_whatever_the_chunks_are():
+    frame = b'data: {"choices": [{"delta": {"content": "cd"}}]}\n\n'
+    found = answered(frame[:20], frame[20:])
+    assert (found.error, found.tokens, len(found.chunks_s), found.text) == ("", 7, 2, "abcd")
+    assert found.tpot_s == pytest.approx((found.chunks_s[1] - found.chunks_s[0]) / 6)
+
+
+def test_a_server_that_tells_no_usage_gives_an_error_and_no_guess():
+    found = answered(usage=False)
+    assert "usage" in found.error and point(1, [found], 1.0, None)["tpot_ms"]["p50"] is None

@@ -6,7 +6,7 @@ from importlib import resources
 import httpx2 as httpx
 import pytest
 
-from medusakit.server.heat import MAX_DEPTH, TOLD, Heat
+from medusakit.server.heat import MAX_DEPTH, MAX_PENDING, TOLD, Heat
 from medusakit.tree.topology import Topology
 from page_fakes import page_service
 from server_fakes import listening, scripted, service_of
@@ -28,7 +28,7 @@ def test_the_page_and_all_that_it_names_are_served_without_a_key(client):
     assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
     names = {(a or f"page/{b}") for text in FILES.values() for a, b in LINKS.findall(text)}
     assert names >= {"page/app.js", "page/api.js", "page/page.css", "page/mark.svg", "page/theme.js"}
-    assert {name.removeprefix("page/") for name in names} == set(FILES) - {"index.html"}
+    assert {name.removeprefix("page/") for name in names} == set(FILES) - {"index.html", "docs.html"}
     for name in names:
         part = client.get(f"/{name}")
         assert (part.status_code, part.text) == (200, FILES[name.removeprefix("page/")])
@@ -40,7 +40,15 @@ def test_the_browser_is_told_to_ask_nobody_else(client):
     assert rules["default-src"] == "'none'"
     urls = [url for text in FILES.values() for url in re.findall(r"\w+://[^\s\"']+", text)]
     assert set(urls) == {"http://www.w3.org/2000/svg"}  # a name, not an address
-    assert not re.search(r"\sstyle=|\son\w+=", FILES["index.html"])  # which the rules would block
+    for name in ("index.html", "docs.html"):
+        assert not re.search(r"\sstyle=|\son\w+=", FILES[name])  # which the rules would block
+
+
+def test_the_api_page_is_ours_and_under_the_same_rules(client):
+    page = client.get("/docs")
+    assert (page.status_code, page.text) == (200, FILES["docs.html"])
+    assert page.headers["content-security-policy"] == client.get("/").headers["content-security-policy"]
+    assert client.get("/redoc").status_code == 404 and client.get("/openapi.json").status_code == 200
 
 
 @pytest.mark.parametrize("name", ["heat.py", "../heat.py", "..%2fheat.py", "", "app.js.map"])
@@ -60,6 +68,13 @@ def test_heat_counts_offers_and_acceptances_by_place():
     ]
     heat.clear()
     assert heat.told() == []
+
+
+def test_heat_that_nobody_looks_at_keeps_the_last_trees():
+    heat = Heat()
+    for step in range(MAX_PENDING + 5):
+        heat.add(Topology.chain(1), (0, 1) if step < 5 else (0,))
+    assert heat.told() == [{"path": [0], "offered": MAX_PENDING, "accepted": 0}]
 
 
 def test_heat_is_bounded_and_tells_parents_first():
