@@ -23,6 +23,7 @@ from medusakit.runtimes.base import Runtime
 from medusakit.settings import SamplingParams
 from medusakit.text.chat import chat_ids
 from medusakit.text.tokenizer import Tokenizer
+from medusakit.verify.grammar import Grammars
 
 Message = Mapping[str, str]
 Prompt = str | Sequence[Message]
@@ -71,6 +72,7 @@ class LLM:
         self.parts = parts
         self.engine = Engine(parts.runtime, parts.tokenizer, parts.controller)
         self._plain = Engine(parts.runtime, parts.tokenizer, PlainController())
+        self._grammars = Grammars(parts.tokenizer, parts.runtime.spec.vocab_size)
 
     @classmethod
     def load(
@@ -133,6 +135,11 @@ class LLM:
     @property
     def tokenizer(self) -> Tokenizer:
         return self.parts.tokenizer
+
+    @property
+    def grammars(self) -> Grammars:
+        """Forms of answers, for `SamplingParams(grammar=llm.grammars.json_schema({...}))`. Needs medusakit[grammar]."""
+        return self._grammars
 
     @property
     def controller(self) -> Controller:

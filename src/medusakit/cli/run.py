@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,15 +17,22 @@ from medusakit.errors import UsageError
 if TYPE_CHECKING:
     from medusakit.engine.events import GenerationResult
     from medusakit.llm import LLM, Stream
+    from medusakit.settings import SamplingParams
 
 
 @click.command(cls=Command)
 @click.argument("prompt", required=False)
 @settings(*MODEL, *SAMPLING, "speculation", *SPECULATION, "highlight", "stream")
 @click.option("--raw", is_flag=True, help="Give the prompt to the model as it is, without its chat template.")
+@click.option(
+    "--json-schema",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The answer is a JSON document of the schema in FILE.",
+)
 @json_option
 @click.pass_context
-def run(context: click.Context, prompt: str | None, raw: bool, json_file: str | None) -> None:
+def run(context: click.Context, prompt: str | None, raw: bool, json_schema: Path | None, json_file: str | None) -> None:
     """Answer PROMPT, or what is piped in, or both.
 
     Marks: --highlight accepted underlines the tokens that were drafted and accepted; step shades every other
@@ -37,16 +46,20 @@ def run(context: click.Context, prompt: str | None, raw: bool, json_file: str | 
             "--raw has no place for a system message", hint="leave out --system, or write it in the prompt"
         )
     text = read_prompt(prompt)
-    result = _answer(app, text, raw, json_file)
+    result = _answer(app, text, raw, json_schema, json_file)
     if result.finish_reason == "cancelled":
         context.exit(130)
 
 
-def _answer(app: App, text: str, raw: bool, json_file: str | None) -> GenerationResult:
+def _answer(app: App, text: str, raw: bool, json_schema: Path | None, json_file: str | None) -> GenerationResult:
     from medusakit.cli.answer import drain, show_answer
 
+    schema = None if json_schema is None else _schema(json_schema)
     llm = app.load()
-    stream = _start(app, llm, text, raw)
+    params = app.sampling()
+    if schema is not None:
+        params = replace(params, grammar=llm.grammars.json_schema(schema))
+    stream = _start(app, llm, text, raw, params)
     highlight = "none" if app.config.highlight == "auto" else app.config.highlight
     result = (
         drain(stream) if json_file == "-" else show_answer(app.ui, stream, highlight=highlight, live=app.config.stream)
@@ -55,12 +68,22 @@ def _answer(app: App, text: str, raw: bool, json_file: str | None) -> Generation
     return result
 
 
-def _start(app: App, llm: LLM, text: str, raw: bool) -> Stream:
+def _schema(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{path} holds no JSON: {error}", hint='{"type": "object"}') from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} holds no JSON schema, which is an object", hint='{"type": "object"}')
+    return found
+
+
+def _start(app: App, llm: LLM, text: str, raw: bool, params: SamplingParams) -> Stream:
     config = app.config
     prompt: str | list[dict[str, str]] = text
     if config.system:
         prompt = [{"role": "system", "content": config.system}, {"role": "user", "content": text}]
-    return llm.stream(prompt, app.sampling(), speculation=config.speculation, raw=raw)
+    return llm.stream(prompt, params, speculation=config.speculation, raw=raw)
 
 
 def _finish(app: App, llm: LLM, result: GenerationResult, json_file: str | None) -> None:

@@ -1,6 +1,7 @@
 """One decoding step, as the paper tells it. Read this file first.
 
-    draft    a drafter guesses some tokens ahead of the root (already decided, not yet in the KV)
+    draft    a drafter guesses some tokens ahead of the root (already decided, not yet in the KV); a rule that knows the
+             form of the answer strikes out what it forbids and adds what it forces
     expand   a policy picks a tree of the guesses, within the budget
     forward  the model scores every node of the tree in one pass
     walk     the acceptance rule follows the longest path that the model agrees with; its last pick is the bonus
@@ -23,6 +24,7 @@ from medusakit.engine.session import Session
 from medusakit.runtimes.base import Runtime, Scores
 from medusakit.tree.policy import TreePolicy
 from medusakit.tree.topology import Draft, Topology, Tree
+from medusakit.verify.base import guide
 from medusakit.verify.walk import walk
 
 
@@ -119,7 +121,7 @@ def _drafts(sessions: Sequence[Session], rooms: Sequence[int], plan: Plan) -> li
     states = [session.draft_state() for session, room in zip(sessions, rooms, strict=True) if room > 1]
     proposed = iter(plan.drafter.propose(states, plan.policy.shape) if states else ())
     return [
-        next(proposed) if room > 1 else Draft.plain(session.ids[-1])
+        guide(session.rule, next(proposed), session.ids) if room > 1 else Draft.plain(session.ids[-1])
         for session, room in zip(sessions, rooms, strict=True)
     ]
 

@@ -13,7 +13,6 @@ from medusakit.engine.speculation import Speculation, Wishes
 from medusakit.llm import LLM
 from medusakit.server.service import Card, Drafting, Service, Serving
 from medusakit.settings import SamplingParams
-from medusakit.verify.grammar import Grammars
 
 WARM_UP = SamplingParams(max_tokens=8, ignore_eos=True)
 
@@ -31,8 +30,7 @@ def open_serving(llm: LLM, name: str, settings: SchedulerSettings, wishes: Wishe
     found = Speculation(parts.drafter, parts.topology, parts.controller, parts.max_nodes, parts.budget)
     drafting = Drafting(found, _drafter_name(found), _hash_of(parts.artifact))
     card = card_of(parts, name, drafting)
-    grammars = Grammars(llm.tokenizer, card.vocab_size)
-    return Serving(scheduler, llm.tokenizer, card, drafting, Opener(parts, wishes), grammars, parts.cost)
+    return Serving(scheduler, llm.tokenizer, card, drafting, Opener(parts, wishes), llm.grammars, parts.cost)
 
 
 def card_of(parts: Loaded, name: str, drafting: Drafting) -> Card:

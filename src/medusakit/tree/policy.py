@@ -31,8 +31,28 @@ class TreePolicy(Protocol):
         ...
 
 
+class Shapes:
+    """Topologies of parts of drafts, one object for each shape."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, ...], Topology] = {}
+
+    def tree(self, draft: Draft, order: Sequence[int]) -> Tree:
+        """The nodes `order` of the draft, root first, each after its parent."""
+        new_index = {node: index for index, node in enumerate(order)}
+        old_parents = draft.topology.parents.tolist()
+        parents = (-1, *(new_index[old_parents[node]] for node in order[1:]))
+        known = self._kept.get(parents)
+        if known is None:
+            if len(self._kept) >= MAX_KEPT_SHAPES:
+                self._kept.clear()
+            known = self._kept[parents] = Topology.from_parents(parents)
+        return Tree(known, draft.tokens[order])
+
+
 class StaticPolicy:
-    """The same tree at every step, calibrated or dense; less room takes its first nodes.
+    """The same tree at every step, calibrated or dense; less room takes its first nodes. Of a draft whose nodes a
+    grammar has changed, the most probable paths, as many nodes as the tree has.
 
     topology  nodes in the order of their worth (calibrated) or level by level (dense): every prefix is a tree
     """
@@ -40,6 +60,7 @@ class StaticPolicy:
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._prefixes: dict[int, Topology] = {}
+        self._shapes = Shapes()
 
     @property
     def shape(self) -> Topology:
@@ -50,6 +71,8 @@ class StaticPolicy:
 
     def _tree(self, draft: Draft, room: int) -> Tree:
         num_nodes = max(1, min(room, self._topology.num_nodes))
+        if draft.topology is not self._topology:
+            return self._shapes.tree(draft, best_first(draft, num_nodes).order)
         prefix = self._prefixes.get(num_nodes)
         if prefix is None:
             prefix = self._prefixes[num_nodes] = self._topology.prefix(num_nodes)
@@ -84,7 +107,7 @@ class DynamicPolicy:
         self._cost = cost
         self._draft_s, self._other_s = draft_s, other_s
         self._rate = rate or Rate()
-        self._kept_shapes: dict[tuple[int, ...], Topology] = {}
+        self._shapes = Shapes()
 
     @property
     def shape(self) -> Beam:
@@ -95,10 +118,7 @@ class DynamicPolicy:
         if self._cost is not None:
             width = self._width([nodes.gains for nodes in ranked], self._cost, context)
             ranked = [Ranked(nodes.order[:width], nodes.gains) for nodes in ranked]
-        return [
-            Tree(self._topology(draft.topology, nodes.order), draft.tokens[nodes.order])
-            for draft, nodes in zip(drafts, ranked, strict=True)
-        ]
+        return [self._shapes.tree(draft, nodes.order) for draft, nodes in zip(drafts, ranked, strict=True)]
 
     def _width(self, gains: Sequence[FloatArray], cost: StepCost, context: int) -> int:
         """Nodes of every row that pay, root included."""
@@ -114,17 +134,6 @@ class DynamicPolicy:
         self._rate.node_s = float(seconds[-1] - seconds[0]) / max(1, most - 1)
         self._rate.add(float(tokens[best]), float(seconds[best]))
         return best + 1
-
-    def _topology(self, grown: Topology, order: Sequence[int]) -> Topology:
-        new_index = {node: index for index, node in enumerate(order)}
-        old_parents = grown.parents.tolist()
-        parents = (-1, *(new_index[old_parents[node]] for node in order[1:]))
-        known = self._kept_shapes.get(parents)
-        if known is None:
-            if len(self._kept_shapes) >= MAX_KEPT_SHAPES:
-                self._kept_shapes.clear()
-            known = self._kept_shapes[parents] = Topology.from_parents(parents)
-        return known
 
 
 class Ranked(NamedTuple):

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from medusakit.runtimes.base import Scores
+from medusakit.tree.topology import Draft
 
 Top = tuple[tuple[int, float], ...]
 
@@ -56,3 +57,18 @@ class Acceptance(Protocol):
                   absolute position of the token being decided
         """
         ...
+
+
+@runtime_checkable
+class Guide(Protocol):
+    """A rule that knows something of the answer before the model is asked."""
+
+    def guided(self, draft: Draft, history: Sequence[int]) -> Draft:
+        """The draft without nodes that the rule would never accept, and with tokens that it expects. history: the row's
+        ids up to and including the root."""
+        ...
+
+
+def guide(rule: Acceptance, draft: Draft, history: Sequence[int]) -> Draft:
+    """Let the rule improve a draft, if it is one that does."""
+    return rule.guided(draft, history) if isinstance(rule, Guide) else draft

@@ -1,29 +1,27 @@
-"""Answers in a given form: a grammar masks the scores of every node along the path that is walked.
+"""Grammars of answers in a given form, ready to be followed (verify/masked.py) and to guide drafts (verify/guide.py).
 
-The mask comes before the request's own rule, so plain and speculative decoding still give one sequence, and a drafted
-token that the grammar forbids is simply not accepted. The grammars are llguidance's, an optional dependency.
+They are llguidance's, an optional dependency. Compiling one takes milliseconds to tenths of a second; a matcher, which
+follows one answer, is a copy of the one that compiling made and costs microseconds.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from medusakit.errors import MissingExtraError, RuntimeFailure, UsageError
-from medusakit.runtimes.base import Scores
+from medusakit.errors import MissingExtraError, UsageError
 from medusakit.text.tokenizer import Tokenizer
-from medusakit.tree.topology import FloatArray, IntArray
-from medusakit.verify.base import Acceptance, Verdict
-from medusakit.verify.history import PathHistory
 
 # One way to write a document, as models mostly do: free whitespace would let an answer never end.
 LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+MAX_SCHEMA_BYTES = 64 << 10
+# Work on one schema at most: llguidance counts it instead of measuring time. Its own limits for lexers, a fifth of its
+# own for productions: about a second altogether.
+LIMITS = {"initial_lexer_fuel": 1_000_000, "max_lexer_states": 250_000, "max_grammar_size": 100_000}
 
 
 class Grammars:
@@ -32,28 +30,54 @@ class Grammars:
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         self._tokenizer, self._vocab_size = tokenizer, vocab_size
         self._lock = threading.Lock()
-        self._prepared: Any = None
+        self._prepared: FormVocabulary | None = None
 
     def json_schema(self, schema: Mapping[str, Any] = ANY_OBJECT) -> Grammar:
-        """Documents of a JSON schema. Raises UsageError for a schema that is none or asks for what is not known,
-        MissingExtraError without llguidance."""
+        """Documents of a JSON schema. Raises UsageError for a schema that is none, asks for what is not known or is too
+        large, MissingExtraError without llguidance. Takes a while: not for an event loop."""
         llguidance = _llguidance()
         vocabulary = self._vocabulary(llguidance)
         try:
-            text = llguidance.LLMatcher.grammar_from_json_schema(json.dumps(schema), LAYOUT)
-            problem = llguidance.LLMatcher.validate_grammar(text, vocabulary)
+            text = llguidance.LLMatcher.grammar_from_json_schema(_written(schema), LAYOUT)
         except ValueError as error:
-            problem = str(error)
-        if problem and not problem.startswith("WARNING"):
-            raise UsageError(f"the JSON schema cannot be followed: {problem[:300]}", hint='{"type": "object"}')
-        return Grammar(text, vocabulary)
+            raise _cannot(str(error)) from None
+        limits = llguidance.LLParserLimits(**LIMITS)
+        pristine = llguidance.LLMatcher(vocabulary.prepared, text, log_level=0, limits=limits)
+        if pristine.is_error():
+            raise _cannot(pristine.get_error())
+        return Grammar(text, vocabulary, pristine)
 
-    def _vocabulary(self, llguidance: Any) -> Any:
+    def _vocabulary(self, llguidance: Any) -> FormVocabulary:
         with self._lock:
             if self._prepared is None:
-                wrapped = llguidance.TokenizerWrapper(_Vocabulary(self._tokenizer, self._vocab_size))
-                self._prepared = llguidance.LLTokenizer(wrapped, eos_token=sorted(self._tokenizer.eos_ids))
+                known = _Vocabulary(self._tokenizer, self._vocab_size)
+                wrapped = llguidance.TokenizerWrapper(known)
+                ends = tuple(sorted(self._tokenizer.eos_ids))
+                prepared = llguidance.LLTokenizer(wrapped, eos_token=list(ends))
+                self._prepared = FormVocabulary(self._tokenizer, prepared, ends, frozenset(known.special_token_ids))
         return self._prepared
+
+
+@dataclass(frozen=True, slots=True)
+class FormVocabulary:
+    """prepared: as llguidance has it. ends: ids that end an answer, ascending. control: ids that are no text."""
+
+    tokenizer: Tokenizer
+    prepared: Any
+    ends: tuple[int, ...]
+    control: frozenset[int]
+
+    def tokens_of(self, text: bytes) -> list[int]:
+        """The tokens that a text is cut into in the middle of another one; none where that cannot be told. An
+        incomplete character at its end is left out."""
+        whole = text.decode("utf-8", "ignore")
+        if not self.tokenizer.space_prefix:
+            return self.tokenizer.encode(whole)
+        ids = self.tokenizer.encode("\n" + whole)  # the space goes before the line break, and both are taken off
+        for place in range(1, len(ids) + 1):
+            if self.tokenizer.token_bytes(ids[place - 1]).endswith(b"\n"):
+                return ids[place:]
+        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,94 +85,26 @@ class Grammar:
     """text: as llguidance writes it. Compared by it, so that equal requests are equal."""
 
     text: str
-    vocabulary: Any = field(repr=False, compare=False)
+    vocabulary: FormVocabulary = field(repr=False, compare=False)
+    pristine: Any = field(repr=False, compare=False)
 
     def matcher(self) -> Any:
-        """A fresh one, for one answer."""
-        return _llguidance().LLMatcher(self.vocabulary, self.text, log_level=0)
+        """A fresh one, for one answer. Any thread may ask."""
+        return self.pristine.deep_copy()
 
 
-class GrammarRule:
-    """Another exact rule, which sees only what the grammar allows. Keeps the state of one sequence."""
-
-    path_weight = 0.0
-
-    def __init__(self, rule: Acceptance, grammar: Grammar, num_prompt_tokens: int) -> None:
-        self._rule, self._matcher = rule, grammar.matcher()
-        self._num_prompt = num_prompt_tokens
-        self._ends = np.array(grammar.vocabulary.eos_tokens, dtype=np.int64)
-        self._taken: list[int] = []
-        self._certain = 0  # of these, emitted: they never change
-
-    @property
-    def name(self) -> str:
-        return self._rule.name
-
-    @property
-    def lossless(self) -> bool:
-        return self._rule.lossless
-
-    def after(self, offered: int, accepted: int) -> GrammarRule:
-        return self
-
-    def decide(self, scores: Scores, node: int, children: Sequence[tuple[int, int]], history: Sequence[int]) -> Verdict:
-        if len(history) > self._num_prompt and history[-1] in self._ends:
-            return Verdict((), history[-1])  # of a drafted end: nothing after it is emitted
-        self._follow(history)
-        return self._rule.decide(MaskedScores(scores, self._allowed()), node, children, history)
-
-    def _allowed(self) -> IntArray:
-        """Token ids. Where the document is whole and cannot go on, the matcher has stopped: the answer ends."""
-        if self._matcher.is_stopped() and not self._matcher.is_error():
-            return self._ends
-        bits = np.unpackbits(np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")
-        if self._matcher.is_error() or not bits.any():
-            raise RuntimeFailure(
-                f"the grammar cannot go on: {self._matcher.get_error()[:300]}", hint="a simpler schema"
-            )
-        return np.flatnonzero(bits)
-
-    def _follow(self, history: Sequence[int]) -> None:
-        """Bring the grammar to the state after `history`, taking back what another path had brought it to."""
-        base = history.base if isinstance(history, PathHistory) else history
-        fresh = history[self._num_prompt + self._certain :]
-        same = 0
-        for ours, theirs in zip(self._taken[self._certain :], fresh, strict=False):
-            if ours != theirs:
-                break
-            same += 1
-        surplus = len(self._taken) - self._certain - same
-        if surplus:
-            self._matcher.rollback(surplus)
-            del self._taken[-surplus:]
-        if fresh[same:]:
-            self._matcher.consume_tokens(list(fresh[same:]))
-            self._taken += fresh[same:]
-        self._certain = min(len(self._taken), max(0, len(base) - self._num_prompt))
+def _written(schema: Mapping[str, Any]) -> str:
+    try:
+        text = json.dumps(schema)
+    except RecursionError:
+        raise _cannot("it is nested too deeply") from None
+    if len(text) > MAX_SCHEMA_BYTES:
+        raise _cannot(f"it is {len(text)} bytes long; at most {MAX_SCHEMA_BYTES}")
+    return text
 
 
-@dataclass(frozen=True, slots=True)
-class MaskedScores:
-    """Scores in which tokens but these have minus infinity. allowed: token ids, ascending."""
-
-    scores: Scores
-    allowed: IntArray
-
-    @property
-    def num_nodes(self) -> int:
-        return self.scores.num_nodes
-
-    def argmax(self, node: int) -> int:
-        return int(self.logits(node).argmax())
-
-    def logits(self, node: int) -> FloatArray:
-        logits = self.scores.logits(node)
-        masked = np.full(len(logits), -np.inf, dtype=np.float32)
-        masked[self.allowed] = logits[self.allowed]
-        return masked
-
-    def hidden(self, node: int) -> FloatArray:
-        return self.scores.hidden(node)
+def _cannot(reason: str) -> UsageError:
+    return UsageError(f"the JSON schema cannot be followed: {reason[:300]}", hint='{"type": "object"}')
 
 
 class _Vocabulary:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from medusakit.runtimes.base import Scores
-from medusakit.tree.topology import FloatArray
-from medusakit.verify.base import Acceptance, Top, Verdict
+from medusakit.tree.topology import Draft, FloatArray
+from medusakit.verify.base import Acceptance, Top, Verdict, guide
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,9 @@ class ReportingRule:
 
     def after(self, offered: int, accepted: int) -> ReportingRule:
         return self
+
+    def guided(self, draft: Draft, history: Sequence[int]) -> Draft:
+        return guide(self.rule, draft, history)
 
     def decide(self, scores: Scores, node: int, children: Sequence[tuple[int, int]], history: Sequence[int]) -> Verdict:
         verdict = self.rule.decide(scores, node, children, history)

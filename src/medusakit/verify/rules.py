@@ -6,8 +6,8 @@ from medusakit.errors import UsageError
 from medusakit.settings import SamplingParams
 from medusakit.verify.base import Acceptance
 from medusakit.verify.dynamic import DynamicRule
-from medusakit.verify.grammar import GrammarRule
 from medusakit.verify.greedy import GreedyRule
+from medusakit.verify.masked import GrammarRule
 from medusakit.verify.philox import Noise
 from medusakit.verify.processors import Adjustments, Filter
 from medusakit.verify.report import ReportingRule

@@ -164,3 +164,12 @@ def test_json_is_written_whole_or_not_at_all(
 def test_the_footer_ends_its_depths_where_they_say_little() -> None:
     stats = GenerationStats(num_tokens=9, num_steps=4, offered_by_depth=[4] * 9, accepted_by_depth=[2] + [1] * 8)
     assert footer._speculation(stats).endswith("depth 50/25/25/25/25/…%")
+
+
+@pytest.mark.parametrize(("text", "told"), [("{", "holds no JSON"), ("[1]", "which is an object")])
+def test_a_schema_file_that_holds_none(invoke: Invoke, llm: FakeLLM, tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text(text)
+    outcome = invoke("run", "hello", "--json-schema", str(file))
+    assert (outcome.code, llm.calls) == (2, [])
+    assert told in " ".join(outcome.err.split())

@@ -14,7 +14,7 @@ from medusakit.runtimes.reference import random_reference
 from medusakit.settings import SamplingParams
 from medusakit.tree.policy import StaticPolicy
 from medusakit.tree.topology import Topology
-from medusakit.verify.grammar import Grammars
+from medusakit.verify.grammar import LIMITS, MAX_SCHEMA_BYTES, Grammars
 
 VOCAB = 258
 PROMPT = [256, 65, 66, 67]
@@ -87,6 +87,33 @@ def test_control_tokens_and_unused_ids_are_never_allowed(grammars):
 def test_schemas_that_cannot_be_followed(grammars, schema):
     with pytest.raises(UsageError, match="the JSON schema cannot be followed"):
         grammars.json_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"description": "x" * MAX_SCHEMA_BYTES}, "bytes long; at most"),
+        ({"type": "string", "pattern": "(?=a)b"}, "look-around"),
+    ],
+)
+def test_a_refusal_names_its_reason(grammars, schema, reason):
+    with pytest.raises(UsageError, match=reason):
+        grammars.json_schema(schema)
+
+
+def test_a_schema_that_is_too_much_work(grammars, monkeypatch):
+    monkeypatch.setitem(LIMITS, "initial_lexer_fuel", 10)
+    with pytest.raises(UsageError, match="cannot be followed"):
+        grammars.json_schema(SCHEMAS[0])
+
+
+def test_matchers_of_one_grammar_stand_apart(grammars):
+    grammar = grammars.json_schema(SCHEMAS[1])
+    first, second = grammar.matcher(), grammar.matcher()
+    assert first.consume_tokens(list(b'"red"'))
+    assert first.is_stopped()
+    assert second.consume_tokens(list(b'"bl'))
+    assert second.compute_ff_bytes() == b'ue"'
 
 
 def test_equal_grammars_are_equal(grammars):
