@@ -43,6 +43,8 @@ SERVE = (
     "enable_tree_cache",
     "cache_memory",
     "cache_memory_per_key",
+    "kv_cache_sharding",
+    "shard_count",
     "metrics_prefix",
 )
 _METAVARS = {"int": "N", "float": "X", "str": "TEXT", "list": "TEXT"}

@@ -120,6 +120,8 @@ def _scheduling(app: App) -> SchedulerSettings:
         prefill_chunk=config.prefill_chunk,
         cache_bytes=int(config.cache_memory * MIB) if config.enable_tree_cache else 0,
         cache_bytes_per_key=None if per_key is None else int(per_key * MIB),
+        cache_block_tokens=1 if config.kv_cache_sharding == "auto" else int(config.kv_cache_sharding),
+        cache_blocks=config.shard_count,
     )
 
 

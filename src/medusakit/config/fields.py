@@ -102,6 +102,15 @@ class Config:
     enable_tree_cache: bool = _setting(True, "serve", "reuse the KV of earlier requests of the same key")
     cache_memory: float = _setting(512.0, "serve", "MiB of KV kept for later requests", low=0.0)
     cache_memory_per_key: float | None = _setting(None, "serve", "MiB of that for one API key; all if unset", low=0.0)
+    kv_cache_sharding: str = _setting(
+        "auto",
+        "serve",
+        "tokens of a block of kept KV, which is reused in whole blocks; `auto` is 1, reuse to the last common token",
+        choices=("auto", "16", "32", "64", "128", "256"),
+    )
+    shard_count: int | None = _setting(
+        None, "serve", "blocks of KV kept for later requests; as many as --cache-memory holds if unset", low=1
+    )
     metrics_prefix: str = _setting("medusa_", "serve", "what names of metrics begin with; or `vllm:`")
 
     highlight: str = _setting(

@@ -63,6 +63,8 @@ class SchedulerSettings:
     cache_bytes          KV of finished jobs kept for later ones, all keys together; 0: none (no prefix cache)
     cache_bytes_per_key  the same of one key; None: all of it
     cache_least_tokens   prefixes shorter than this are neither kept nor used
+    cache_block_tokens   KV is kept and reused in whole blocks of so many positions
+    cache_blocks         blocks kept, all keys together; None: as many as the bytes hold
     """
 
     max_rows: int = 8
@@ -71,6 +73,8 @@ class SchedulerSettings:
     cache_bytes: int = 512 * MIB
     cache_bytes_per_key: int | None = None
     cache_least_tokens: int = 16
+    cache_block_tokens: int = 1
+    cache_blocks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

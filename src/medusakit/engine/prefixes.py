@@ -29,14 +29,25 @@ class _Entry:
 
 
 class PrefixCache:
-    """max_bytes  of all keys together, and of one key; the entry that was used longest ago goes first
-    least      prefixes shorter than this are neither kept nor used: every chat begins with the same few tokens
+    """max_bytes     of all keys together, and of one key; the entry that was used longest ago goes first
+    least         prefixes shorter than this are neither kept nor used: every chat begins with the same few tokens
+    block_tokens  positions are kept and reused in whole blocks of so many; what is over, is run again
+    max_blocks    of all entries together; None: as many as the bytes hold
     """
 
-    def __init__(self, max_bytes: int, max_bytes_per_key: int | None = None, *, least: int = 16) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        max_bytes_per_key: int | None = None,
+        *,
+        least: int = 16,
+        block_tokens: int = 1,
+        max_blocks: int | None = None,
+    ) -> None:
         self._max_bytes = max_bytes
         self._max_per_key = max_bytes if max_bytes_per_key is None else min(max_bytes_per_key, max_bytes)
         self._least = max(1, least)
+        self._block, self._max_blocks = block_tokens, max_blocks
         self._entries: list[_Entry] = []  # used longest ago first
         self._hits = self._misses = self._hit_tokens = self._evictions = 0
 
@@ -45,7 +56,7 @@ class PrefixCache:
         wanted = np.asarray(ids[:-1], np.int64)
         best, length = None, self._least - 1
         for entry in self._of(key):
-            found = _common(entry.ids, wanted)
+            found = self._whole(_common(entry.ids, wanted))
             if found > length:
                 best, length = entry, found
         if best is None:
@@ -58,9 +69,10 @@ class PrefixCache:
     def add(self, key: str, ids: Sequence[int], save: Callable[[], RowMemory]) -> None:
         """Keep `ids`, whose KV `save` copies, unless something kept begins with them, or they alone are over the limit.
         Entries that they begin with go."""
-        if self._max_per_key <= 0 or len(ids) < self._least:
+        length = self._whole(len(ids))
+        if self._max_per_key <= 0 or length < self._least or self._blocks(length) > self._most_blocks:
             return
-        new = np.asarray(ids, np.int64)
+        new = np.asarray(ids[:length], np.int64)
         covering = next((entry for entry in self._of(key) if _common(entry.ids, new) == len(new)), None)
         if covering is not None:
             return self._touch(covering)
@@ -101,8 +113,22 @@ class PrefixCache:
     def _shrink(self, key: str) -> None:
         while _bytes(self._of(key)) > self._max_per_key:
             self._evict(self._of(key)[0])
-        while _bytes(self._entries) > self._max_bytes or len(self._entries) > MAX_ENTRIES:
+        while _bytes(self._entries) > self._max_bytes or len(self._entries) > MAX_ENTRIES or self._too_many():
             self._evict(self._entries[0])
+
+    @property
+    def _most_blocks(self) -> float:
+        return float("inf") if self._max_blocks is None else self._max_blocks
+
+    def _too_many(self) -> bool:
+        return sum(self._blocks(len(entry.ids)) for entry in self._entries) > self._most_blocks
+
+    def _whole(self, length: int) -> int:
+        """The positions of whole blocks among these."""
+        return length - length % self._block
+
+    def _blocks(self, length: int) -> int:
+        return length // self._block
 
     def _evict(self, entry: _Entry) -> None:
         self._entries.remove(entry)

@@ -80,7 +80,12 @@ class Scheduler:
         cached = self.settings.cache_bytes, self.settings.cache_bytes_per_key
         self._batch = Batch(
             self._engine,
-            PrefixCache(*cached, least=self.settings.cache_least_tokens),
+            PrefixCache(
+                *cached,
+                least=self.settings.cache_least_tokens,
+                block_tokens=self.settings.cache_block_tokens,
+                max_blocks=self.settings.cache_blocks,
+            ),
             chunk=self.settings.prefill_chunk,
             clock=clock,
             on_end=self._ended,

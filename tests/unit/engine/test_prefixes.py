@@ -82,3 +82,23 @@ def test_short_ones_are_neither_kept_nor_used_and_no_bytes_mean_no_cache() -> No
     assert off.state().num_entries == 0
     cache.clear()
     assert cache.state().num_bytes == 0
+
+
+def test_whole_blocks_are_kept_and_reused() -> None:
+    cache = PrefixCache(1000, least=1, block_tokens=4)
+    held(cache, one=[1, 2, 3, 4, 5, 6, 7, 8, 9, 10])  # two blocks; 9 and 10 are over
+    assert hit(cache, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])[1] == 8
+    assert hit(cache, [1, 2, 3, 4, 5, 6, 7, 9, 9])[1] == 4  # seven are common
+    assert hit(cache, [1, 2, 3, 9, 9]) is None
+    held(cache, short=[7, 7, 7])
+    assert cache.state().num_entries == 1
+
+
+def test_the_count_of_blocks_bounds_what_is_kept() -> None:
+    cache = PrefixCache(1000, least=1, block_tokens=2, max_blocks=3)
+    held(cache, a=[1, 1, 1, 1], b=[2, 2])
+    assert cache.state().num_entries == 2
+    held(cache, c=[3, 3])  # the oldest two blocks go
+    assert hit(cache, [1, 1, 1]) is None and hit(cache, [2, 2, 2]) and hit(cache, [3, 3, 3])
+    cache.add("", [4] * 8, lambda: 1 / 0)  # four blocks fit nowhere: nothing is copied, nobody goes
+    assert (cache.state().num_entries, cache.state().evictions) == (2, 1)

@@ -12,6 +12,7 @@ from medusakit.server.keys import Keyring, read_keys
 from medusakit.server.logs import LOGGER, JsonLines
 from medusakit.server.service import Drafting, Options, Service, Serving
 from medusakit.tree.cost import StepCost
+from page_fakes import page_service
 from server_fakes import card_of, listening, random_engine, scheduler_of, scripted, service_of
 
 ASKED = {"model": "toy", "prompt": "secret words", "max_tokens": 12}
@@ -299,3 +300,15 @@ def test_native_answer_has_the_provenance_of_every_token():
     assert [token for frame in parsed for token in frame.get("tokens", ())] == whole["tokens"]
     assert parsed[-1]["result"]["text"] == whole["text"]
     assert parsed[-1]["result"]["stats"]["num_tokens"] == 9
+
+
+def test_a_prompt_cached_under_one_key_is_found_by_no_other():
+    with page_service(0.0, keys=("a", "b")) as service, listening(service) as url, httpx.Client(base_url=url) as client:
+
+        def cached(key):
+            body = {"model": "toy", "prompt": "word " * 40, "max_tokens": 4}
+            answer = client.post("/v1/completions", json=body, headers={"authorization": f"Bearer {key}"}).json()
+            return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        assert cached("a") == 0 and cached("a") == 39
+        assert cached("b") == 0 and cached("b") == 39
