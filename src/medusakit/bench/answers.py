@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from medusakit.engine.controller import Controller
+from medusakit.engine.controller import Controller, PlainController
 from medusakit.engine.engine import Engine
 from medusakit.engine.events import GenerationResult
+from medusakit.engine.session import Session
+from medusakit.engine.step import Outcome, Plan
 from medusakit.llm import LLM, Stream
 from medusakit.settings import SamplingParams
 
@@ -18,7 +20,7 @@ class Answer:
     """Token ids (end of sequence included) and the counts and seconds of decoding; prefill and its token stand apart.
 
     steps     verify passes; nodes: rows of all passes; offered, accepted: drafted depths, by depth
-    context   positions held in the middle of the answer
+    passes    (rows, positions of the text) of every pass
     """
 
     token_ids: tuple[int, ...]
@@ -31,7 +33,7 @@ class Answer:
     other_s: float
     offered: tuple[int, ...] = ()
     accepted: tuple[int, ...] = ()
-    context: float = 0.0
+    passes: tuple[tuple[int, int], ...] = ()
 
     @property
     def decode_s(self) -> float:
@@ -43,7 +45,7 @@ class Answer:
         return max(0, len(self.token_ids) - 1)
 
     @classmethod
-    def of(cls, result: GenerationResult) -> Answer:
+    def of(cls, result: GenerationResult, passes: Sequence[tuple[int, int]] = ()) -> Answer:
         stats = result.stats
         return cls(
             result.token_ids,
@@ -56,7 +58,7 @@ class Answer:
             stats.other_s,
             tuple(stats.offered_by_depth),
             tuple(stats.accepted_by_depth),
-            stats.num_prompt_tokens + stats.num_tokens / 2,
+            tuple(passes),
         )
 
 
@@ -81,10 +83,7 @@ class EngineMode:
         return "medusa" if self.speculation else "plain"
 
     def answer(self, ids: Sequence[int], params: SamplingParams) -> Answer:
-        with self.llm.stream_ids(ids, params, speculation=self.speculation) as stream:
-            for _ in stream:
-                pass
-            return Answer.of(stream.result)
+        return _answer(self.llm, self.llm.controller if self.speculation else PlainController(), ids, params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +95,37 @@ class ControllerMode:
     controller: Controller
 
     def answer(self, ids: Sequence[int], params: SamplingParams) -> Answer:
-        engine = Engine(self.llm.runtime, self.llm.tokenizer, self.controller)
-        with Stream(engine, engine.start(ids, params)) as stream:
-            for _ in stream:
-                pass
-            return Answer.of(stream.result)
+        return _answer(self.llm, self.controller, ids, params)
+
+
+class _Recorder:
+    """Another controller, whose passes are written down."""
+
+    def __init__(self, inner: Controller) -> None:
+        self._inner = inner
+        self.passes: list[tuple[int, int]] = []
+
+    def plan(self, sessions: Sequence[Session]) -> Plan:
+        return self._inner.plan(sessions)
+
+    def learn(self, outcome: Outcome) -> None:
+        self.passes.append((outcome.nodes, outcome.context))
+        self._inner.learn(outcome)
+
+    def forget(self, row: int) -> None:
+        self._inner.forget(row)
+
+    def reset(self) -> None:
+        self._inner.reset()
+
+
+def _answer(llm: LLM, controller: Controller, ids: Sequence[int], params: SamplingParams) -> Answer:
+    recorder = _Recorder(controller)
+    engine = Engine(llm.runtime, llm.tokenizer, recorder)
+    with Stream(engine, engine.start(ids, params)) as stream:
+        for _ in stream:
+            pass
+        return Answer.of(stream.result, recorder.passes)
 
 
 class TransformersMode:

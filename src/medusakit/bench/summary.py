@@ -11,7 +11,7 @@ from typing import Any
 
 from medusakit.bench.answers import Answer
 from medusakit.bench.stats import is_looping, paired_ratio
-from medusakit.tree.cost import StepCost, predicted_speedup
+from medusakit.tree.cost import StepCost
 from medusakit.tree.search import rho_eff
 
 
@@ -84,18 +84,21 @@ def speedups(turns: Sequence[Turn], modes: Sequence[str], *, seed: int) -> dict[
 
 
 def predicted(turns: Sequence[Turn], cost: StepCost) -> dict[str, float]:
-    """What T(n) as measured at load promises for these answers' tau, nodes, context, draft and other time; and the
-    share of it that was reached. It knows nothing of what else the machine did meanwhile."""
-    medusa, plain = (
-        mode_summary([turn.answers[name] for turn in turns if name in turn.answers]) for name in ("medusa", "plain")
-    )
-    context = sum(turn.answers["medusa"].context for turn in turns) / len(turns)
-    added_ms = medusa["ms_per_step"]["other"] - plain["ms_per_step"]["other"]
-    nodes = max(1, round(medusa["nodes_per_step"]))
-    draft_s, other_s = medusa["ms_per_step"]["draft"] / 1e3, added_ms / 1e3
-    ratio = predicted_speedup(medusa["tau"], nodes, cost, draft_s, other_s, context=round(context))
-    reached = medusa["tokens_per_s"] / plain["tokens_per_s"] / ratio if plain["tokens_per_s"] else 0.0
-    return {"ratio": ratio, "reached": reached, "context": context}
+    """What T(n, context) as measured at load promises for these passes, tau, draft and other time, and the share
+    of it that was reached: tau x T(plain pass) / (T(pass) + T_draft + T_other), MISSION's formula, with means over all
+    passes. T_other is what speculation adds. The table holds best readings; what else the machine did is not in it."""
+    medusa, plain = ([turn.answers[name] for turn in turns] for name in ("medusa", "plain"))
+    found, base = mode_summary(medusa), mode_summary(plain)
+    added_s = sum(found["ms_per_step"][part] - base["ms_per_step"][part] for part in ("draft", "other")) / 1e3
+    step_s = _mean_pass_s(medusa, cost) + added_s
+    ratio = found["tau"] * _mean_pass_s(plain, cost) / step_s if step_s > 0 else 1.0
+    reached = found["tokens_per_s"] / base["tokens_per_s"] / ratio if base["tokens_per_s"] else 0.0
+    return {"ratio": ratio, "reached": reached}
+
+
+def _mean_pass_s(answers: Sequence[Answer], cost: StepCost) -> float:
+    passes = [cost.seconds(nodes, context) for answer in answers for nodes, context in answer.passes]
+    return sum(passes) / max(1, len(passes))
 
 
 def speedup(turns: Sequence[Turn], fast: str, slow: str, *, seed: int) -> dict[str, Any]:

@@ -34,6 +34,7 @@ FRESH_S = 600.0  # that a table of a busy machine is good for
 DRAFT_NODES = 16  # of the tree whose draft is timed
 Tables = dict[int, dict[int, float]]  # {context: {n: seconds}}
 FASTER = 0.8  # today's T(1) over the remembered one
+METHOD = "2"  # of measuring: a table that another one gave is not used
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +181,7 @@ def _key(runtime: Runtime, fingerprint: str, threads: int) -> str:
     from importlib.metadata import version
 
     facts = [
+        METHOD,
         fingerprint,
         runtime.capabilities.weights,
         str(threads),

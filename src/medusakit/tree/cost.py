@@ -170,17 +170,6 @@ def _speedup(budget: Budget) -> float:
     return budget.speedup
 
 
-def predicted_speedup(
-    tau: float, num_nodes: int, cost: StepCost, draft_s: float, other_s: float, *, context: int | None = None
-) -> float:
-    """tau / ((T(n) + T_draft + T_other) / T(1)): MISSION's formula, every term measured.
-
-    T_other here is what speculation adds outside forward and draft; plain decoding's own is taken as nothing.
-    """
-    step_s = cost.seconds(num_nodes, context) + draft_s + other_s
-    return tau * cost.seconds(1, context) / step_s
-
-
 class Rate:
     """Tokens a second of late, as trees expect them: what a second is worth when the next tree is chosen.
 

@@ -35,4 +35,6 @@ def test_both_modes_of_the_engine_say_the_same_in_fewer_steps() -> None:
     assert slow.token_ids == fast.token_ids and len(slow.token_ids) == 20
     assert slow.steps == slow.nodes == slow.tokens == 19
     assert fast.steps < slow.steps and fast.nodes > fast.steps
+    assert slow.passes == tuple((1, 4 + place) for place in range(19))
+    assert len(fast.passes) == fast.steps and sum(nodes for nodes, _ in fast.passes) == fast.nodes
     assert llm.runtime.rows == ()

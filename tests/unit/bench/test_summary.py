@@ -107,11 +107,16 @@ def test_rho_is_accepted_over_offered_depths() -> None:
     assert (found["rho"], found["rho_eff"]) == (0.5, pytest.approx(1 - 0.5 ** (20 / 11)))
 
 
-def test_the_prediction_takes_these_answers_tau_and_times() -> None:
-    """20 tokens in 10 steps of 4 nodes: T(4) = 0.12 s beside T(1) = 0.1 s, draft 0.02 s, 0.01 s more of other."""
-    medusa = made(20, 10, 1.3, 0.2, 0.2, context=256.0)
-    plain = made(20, 20, 2.0, 0.0, 0.2, nodes=20, context=256.0)
-    found = predicted([Turn("q", "c", 0, {"medusa": medusa, "plain": plain})], StepCost.single({1: 0.1, 4: 0.12}))
-    assert found["ratio"] == pytest.approx(2.0 * 0.1 / (0.12 + 0.02 + 0.01))
-    assert found["reached"] == pytest.approx((20 / 1.7) / (20 / 2.2) / found["ratio"])
-    assert found["context"] == 256.0
+def test_the_prediction_takes_these_answers_passes_and_times() -> None:
+    """20 tokens in 10 passes, half of one node (0.1 s) and half of 8 (0.16 s); draft 0.02 s, 0.01 s more of other."""
+    medusa = made(20, 10, 1.5, 0.2, 0.2, passes=((1, 256), (8, 256)) * 5)
+    plain = made(20, 20, 2.0, 0.0, 0.2, passes=((1, 256),) * 20)
+    cost = StepCost.single({1: 0.1, 4: 0.12, 8: 0.16})
+    found = predicted([Turn("q", "c", 0, {"medusa": medusa, "plain": plain})], cost)
+    assert found["ratio"] == pytest.approx(2.0 * 0.1 / (0.13 + 0.02 + 0.01))
+    assert found["reached"] == pytest.approx((20 / 1.9) / (20 / 2.2) / found["ratio"])
+
+
+def test_answers_of_one_token_promise_nothing() -> None:
+    short = made(0, 0, 0.0)
+    assert predicted([Turn("q", "c", 0, {"medusa": short, "plain": short})], StepCost.single({1: 0.1}))["ratio"] == 1.0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from medusakit.tree.cost import Rate, StepCost, best_budget, budgets, predicted_speedup
+from medusakit.tree.cost import Rate, StepCost, best_budget, budgets
 
 STAIRS = StepCost.single({1: 10.0, 2: 12.0, 4: 12.0, 8: 13.0, 16: 26.0})
 
@@ -102,10 +102,6 @@ def test_best_budget_equals_a_direct_search():
         rates = [1 / (cost.seconds(1) + 0.1)]
         rates += [(1 + gains[: n - 1].sum()) / (cost.seconds(n) + 0.2 + 0.1) for n in range(2, 14)]
         assert best_budget(gains, cost, 0.2, 0.1).num_nodes == int(np.argmax(rates)) + 1
-
-
-def test_predicted_speedup_is_the_formula():
-    assert predicted_speedup(2.4, 8, STAIRS, 1.5, 0.5) == pytest.approx(2.4 / ((13 + 1.5 + 0.5) / 10))
 
 
 def test_a_draft_may_cost_more_for_more_nodes():

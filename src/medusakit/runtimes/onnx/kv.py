@@ -83,6 +83,13 @@ class KvCache:
         for row in (self.keys[:, slot], self.values[:, slot]):
             row[:, :, :, targets] = row[:, :, :, sources]
 
+    def fill(self, slot: int, held: int) -> None:
+        """Write the first `held` cells, so that a pass has memory to read: what was never written is one zero page,
+        which the processor's caches hold however long the row is."""
+        for memory in (self.keys, self.values):
+            memory[:, slot, :, :, :held] = 0.01
+        self._written[slot] = max(self._written[slot], held)
+
     def copy_slot(self, source: int, target: int, held: int) -> None:
         """The target's row is gone; nothing of it is left."""
         for memory in (self.keys, self.values) if held else ():

@@ -131,8 +131,10 @@ class OnnxRuntime:
     def fill(self, row: int, length: int) -> None:
         self._check_context(length)
         settle()
-        self._reserve_cells(self._all_free(), cell_of(length))
-        self._lengths[self._slot(row)] = length
+        slot, held = self._slot(row), cell_of(length)
+        self._reserve_cells(self._all_free(), held)
+        self._kv.fill(slot, held)
+        self._lengths[slot] = length
 
     def save(self, row: int) -> RowMemory:
         held = cell_of(self.length(row))
