@@ -142,7 +142,7 @@ def verdict(document: dict[str, Any]) -> str:
     found, points = document["stops_paying"], document["points"]
     if found is None:
         return f"Speculation pays at every concurrency measured, up to {points[-1]['concurrency']}."
-    doubt = "" if found["certain"] else " (its interval does not exclude 1)"
+    doubt = "" if found["certain"] else " (not certain: no interval lies under 1)"
     if found["pays_at"] is None:
         return f"Speculation does not pay even at {found['concurrency']} at once{doubt}."
     return f"Speculation stops paying between {found['pays_at']} and {found['concurrency']} requests at once{doubt}."

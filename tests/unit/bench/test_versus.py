@@ -70,7 +70,7 @@ def test_a_key_that_may_not_switch_is_refused_by_the_servers_own_words():
     ("points", "wanted", "sentence"),
     [
         ([at(1, 1.3), at(4, 1.1)], None, "pays at every concurrency measured, up to 4"),
-        ([at(4, 1.1), at(8, 0.97, 1.01)], (8, 4, False), "between 4 and 8 requests at once (its interval"),
+        ([at(4, 1.1), at(8, 0.97, 1.01)], (8, 4, False), "between 4 and 8 requests at once (not certain"),
         ([at(8, 0.9, 0.95), at(4, 1.1)], (8, 4, True), "between 4 and 8 requests at once."),
         ([at(1, 0.9, 0.95)], (1, None, True), "does not pay even at 1 at once."),
         ([at(1, 1.2), at(2, 0.9)], (2, 1, False), "between 1 and 2"),
