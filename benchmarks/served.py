@@ -25,7 +25,7 @@ class Served:
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             port = found.getsockname()[1]
-        self.port = port
+        self.port, self._model = port, model
         command = [sys.executable, "-m", "medusakit", "serve", "-m", model, "--port", str(port), *flags]
         self._folder = tempfile.TemporaryDirectory()
         self._log = Path(self._folder.name) / "log"
@@ -88,9 +88,10 @@ class Served:
     @contextmanager
     def asked(self, path: str, body: Mapping[str, Any], key: str = "") -> Iterator[http.client.HTTPResponse]:
         """The answer, whatever its status. The connection is closed when the block is left, read or not."""
+        about = {} if path.startswith("/admin") else {"model": self._model}
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port)) as connection:
             headers = {"Content-Type": "application/json"} | _headers(key)
-            connection.request("POST", path, json.dumps(body), headers)
+            connection.request("POST", path, json.dumps(about | dict(body)), headers)
             with contextlib.closing(connection.getresponse()) as answer:
                 yield answer
 
