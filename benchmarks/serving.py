@@ -4,10 +4,9 @@
     tpot         one client: time per token of the server against the library's, in turns
     second-turn  time to the first token of a chat's second turn, with the prefix cache against without; keys kept apart
     disconnect   passes that a request still gets after its client has gone
-    throughput   tokens a second at several concurrencies with speculation and without, switched from round to round
     soak         many streaming clients, a third of which leave early: errors, memory, rows left running
 
-Each starts a server of its own.
+Each starts a server of its own. Throughput at several concurrencies: `medusa bench serve --toggle`.
 """
 
 from __future__ import annotations
@@ -26,11 +25,9 @@ from typing import Any
 from served import Served, frames
 
 from medusakit.bench.circumstances import machine, versions
-from medusakit.bench.load import LoadConfig, run_load
 from medusakit.bench.workloads import load_suite
 from medusakit.llm import LLM
 from medusakit.settings import SamplingParams
-from medusakit.tree.cost import StepCost
 
 ROWS = 8
 FILLER = "The river rises in the hills, runs past three mills and a ford, and floods the meadows every spring. "
@@ -214,64 +211,6 @@ def disconnect(options: argparse.Namespace) -> dict[str, Any]:
     return {"requests": len(further), "further_passes": further, "left_running": state["running"] + state["waiting"]}
 
 
-def throughput(options: argparse.Namespace) -> dict[str, Any]:
-    """The same questions with speculation on and off, in one server; who goes first changes from round to round."""
-    questions = [question.turns[0] for question in load_suite("mt-bench")]
-    points = []
-    with Served(options.model, "--weights", options.weights, "--max-rows", str(ROWS)) as server:
-        for concurrency in (1, 2, 4, 8, 16):
-            config = LoadConfig(server.url, options.model, (concurrency,), max(6, concurrency), max_tokens=96)
-            rounds = []
-            for turn in range(options.rounds):
-                asked = random.Random(f"{options.seed} {concurrency} {turn}").sample(questions, config.num_requests)
-                order = (True, False) if turn % 2 else (False, True)
-                rounds.append({on: _load(server, config, asked, speculation=on) for on in order})
-            points.append(_point(concurrency, rounds, server.state()["step_ms"]["256"]))
-            print(json.dumps(points[-1]), flush=True)
-    return {"rows": ROWS, "rounds": options.rounds, "points": points}
-
-
-def _load(server: Served, config: LoadConfig, asked: Sequence[str], *, speculation: bool) -> dict[str, float]:
-    server.post("/admin/speculation", {"on": speculation})
-    before = server.state()["scheduler"]["totals"]
-    found = run_load(config, asked)["points"][0]
-    after = server.state()["scheduler"]["totals"]
-    counts = {name: after[name] - before[name] for name in ("row_steps", "row_tokens", "draft_tokens", "draft_s")}
-    passes = sum(after["steps"].values()) - sum(before["steps"].values())
-    figures = {"tokens": found["tokens"], "seconds": found["seconds"], "errors": found["errors"], "passes": passes}
-    return {**counts, **figures, "ttft_ms": found["ttft_ms"]["p50"], "tpot_ms": found["tpot_ms"]["p50"]}
-
-
-def _point(
-    concurrency: int, rounds: Sequence[dict[bool, dict[str, float]]], step_ms: dict[str, float]
-) -> dict[str, Any]:
-    """predicted: tau x T(rows) / (T(nodes) + draft), both of a pass, prefill apart."""
-    on, off = ({name: sum(one[mode][name] for one in rounds) for name in rounds[0][mode]} for mode in (True, False))
-    rates = {"on": on["tokens"] / on["seconds"], "off": off["tokens"] / off["seconds"]}
-    cost = StepCost.single({int(size): taken for size, taken in step_ms.items()})
-    rows, nodes = on["row_steps"] / on["passes"], (on["row_steps"] + on["draft_tokens"]) / on["passes"]
-    tau, draft_ms = on["row_tokens"] / on["row_steps"], 1e3 * on["draft_s"] / on["passes"]
-    ratios = sorted(
-        one[True]["tokens"] / one[True]["seconds"] / one[False]["tokens"] * one[False]["seconds"] for one in rounds
-    )
-    return {
-        "concurrency": concurrency,
-        "tokens_per_s": rates,
-        "ratio": rates["on"] / rates["off"],
-        "ratio_by_round": ratios,
-        "predicted": tau * cost.seconds(round(rows)) / (cost.seconds(round(nodes)) + draft_ms),
-        "tau": tau,
-        "rows_per_pass": rows,
-        "nodes_per_pass": nodes,
-        "errors": on["errors"] + off["errors"],
-        **{
-            f"{name}_{word}": one[name] / len(rounds)
-            for name in ("ttft_ms", "tpot_ms")
-            for word, one in (("on", on), ("off", off))
-        },
-    }
-
-
 def soak(options: argparse.Namespace) -> dict[str, Any]:
     """Clients ask again and again until the time is over. Memory is the server's, a minute for its cache apart."""
     questions = [question.turns[0] for question in load_suite("mt-bench")]
@@ -353,7 +292,6 @@ CHECKS = {
     "tpot": tpot,
     "second-turn": second_turn,
     "disconnect": disconnect,
-    "throughput": throughput,
     "soak": soak,
 }
 
@@ -367,7 +305,6 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=16, help="of tpot")
     parser.add_argument("--max-tokens", type=int, default=128, help="of tpot")
     parser.add_argument("--chats", type=int, default=5, help="of second-turn; four times as many of disconnect")
-    parser.add_argument("--rounds", type=int, default=4, help="of throughput, at every concurrency")
     parser.add_argument("--clients", type=int, default=64, help="of soak")
     parser.add_argument("--minutes", type=float, default=10.0, help="of soak")
     parser.add_argument("--seed", type=int, default=0)

@@ -16,6 +16,7 @@ from medusakit.engine.scheduler import Scheduler
 from medusakit.runtimes.reference import ArrayScores
 from medusakit.server.keys import Keyring
 from medusakit.server.service import Options, Service, Serving
+from medusakit.tree.cost import StepCost
 from medusakit.tree.policy import StaticPolicy
 from medusakit.tree.topology import Topology, Tree
 from scheduler_fakes import FakeLLM
@@ -68,7 +69,8 @@ def page_service(pass_s: float, keys: tuple[str, ...] = ()) -> Iterator[Service]
     service = Service(Options(), Keyring(keys))
     scheduler = Scheduler(FakeLLM(engine), SchedulerSettings(max_rows=4), on_step=service.metrics.on_step)
     scheduler.start()
-    service.opened(Serving(scheduler, engine.tokenizer, card_of(runtime)))
+    cost = StepCost.single({1: pass_s, 64: pass_s})
+    service.opened(Serving(scheduler, engine.tokenizer, card_of(runtime), cost=cost))
     try:
         yield service
     finally:

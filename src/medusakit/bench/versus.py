@@ -1,8 +1,8 @@
 """Speculation against plain decoding under load: two sides, asked the same in turns, so that drift hits both alike.
 
 The sides are one server whose speculation is switched between rounds, or two servers. Beside the measured ratio of
-throughputs stands the predicted one, tau T(plain step) / T(step): tau and the times of steps are differences of what
-/v1/state told before and after each side's rounds. It knows neither prefill nor HTTP.
+throughputs stands the one that T(n) and tau predict: T(n) as the server measured it at load, and tau, nodes and rows as
+differences of what /v1/state told before and after each side's rounds. It knows neither prefill nor HTTP.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from medusakit.bench.load import LoadConfig, OnRequest, Timed, about, address, check_answered, measured, point
 from medusakit.bench.stats import paired_ratio
 from medusakit.errors import RuntimeFailure, UsageError
+from medusakit.tree.cost import StepCost
 
 TIMEOUT_S = 30
 NAMES = ("speculation", "plain")
@@ -112,15 +113,36 @@ def rounds_of(prompts: Sequence[str], num_requests: int, concurrency: int, num_r
     ]
 
 
-def predicted(speculation: Mapping[str, float], plain: Mapping[str, float]) -> dict[str, float] | None:
-    """From what the two sides' states told; None where they told nothing (another server) or nothing was decoded."""
-    if not all(found.get("steps") and found.get("row_steps") for found in (speculation, plain)):
+def predicted(
+    speculation: Mapping[str, float], plain: Mapping[str, float], cost: StepCost | None
+) -> dict[str, float] | None:
+    """tau T(rows) / (T(nodes) + draft and other time), of the mean pass, with what both sides' steps took beside it.
+
+    None where the states told nothing (another server) or nothing was decoded.
+    """
+    if cost is None or not all(found.get("steps") and found.get("row_steps") for found in (speculation, plain)):
         return None
-    tau = speculation["row_tokens"] / speculation["row_steps"]
-    step_ms, plain_ms = (1e3 * _seconds(found) / found["steps"] for found in (speculation, plain))
-    nodes = (speculation["draft_tokens"] + speculation["row_steps"]) / speculation["steps"]
-    ratio = tau * plain_ms / step_ms
-    return {"ratio": ratio, "tau": tau, "nodes_per_step": nodes, "step_ms": step_ms, "plain_step_ms": plain_ms}
+    passes, tau = speculation["steps"], speculation["row_tokens"] / speculation["row_steps"]
+    rows, nodes = speculation["row_steps"] / passes, (speculation["draft_tokens"] + speculation["row_steps"]) / passes
+    added_s = (speculation["draft_s"] + speculation["other_s"]) / passes - plain["other_s"] / plain["steps"]
+    return {
+        "ratio": tau * cost.seconds(round(rows)) / (cost.seconds(round(nodes)) + added_s),
+        "tau": tau,
+        "rows_per_step": rows,
+        "nodes_per_step": nodes,
+        "step_ms": 1e3 * _seconds(speculation) / passes,
+        "plain_step_ms": 1e3 * _seconds(plain) / plain["steps"],
+    }
+
+
+def step_cost(config: LoadConfig) -> StepCost | None:
+    """T(n) as the server measured it at load; None from a server that does not tell."""
+    try:
+        tables = ask_json(config, "/v1/state")["step_ms"]
+        shortest = tables[min(tables, key=int)]
+        return StepCost.single({int(size): taken / 1e3 for size, taken in shortest.items()})
+    except (RuntimeFailure, KeyError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def totals(config: LoadConfig) -> dict[str, float]:
@@ -162,6 +184,7 @@ def _points(
     count = _counter(2 * sum(len(part) for found in rounds.values() for part in found), on_request)
     for side in _sides(config, against):
         side.run(1, prompts[:1], lambda timed: None)  # unmeasured: first passes allocate memory
+    cost = step_cost(config)
     points: list[dict[str, Any]] = []
     samples: list[dict[str, Any]] = []
     for concurrency, parts in rounds.items():
@@ -169,7 +192,7 @@ def _points(
         for place, part in enumerate(parts):
             for side in sides if place % 2 == 0 else sides[::-1]:
                 side.run(concurrency, part, count)
-        points.append(_compared(concurrency, *sides))
+        points.append(_compared(concurrency, *sides, cost))
         check_answered(config, points, sides[0].timed + sides[1].timed)
         samples = samples or list(_samples([prompt for part in parts for prompt in part], sides))[:num_samples]
     return points, samples
@@ -181,14 +204,14 @@ def _sides(config: LoadConfig, against: str | None) -> tuple[Side, Side]:
     return Side(NAMES[0], config), Side(NAMES[1], replace(config, url=against))
 
 
-def _compared(concurrency: int, speculation: Side, plain: Side) -> dict[str, Any]:
+def _compared(concurrency: int, speculation: Side, plain: Side, cost: StepCost | None) -> dict[str, Any]:
     ratio = paired_ratio([(*a, *b) for a, b in zip(speculation.rounds, plain.rounds, strict=True)])
     same = [a.text == b.text for a, b in zip(speculation.timed, plain.timed, strict=True) if not a.error + b.error]
     return speculation.point(concurrency) | {
         "rounds": len(plain.rounds),
         "ratio": ratio.ratio,
         "ratio_ci95": [ratio.low, ratio.high],
-        "predicted": predicted(speculation.totals, plain.totals),
+        "predicted": predicted(speculation.totals, plain.totals, cost),
         "same_answers": sum(same),
         "plain": plain.point(concurrency),
     }
