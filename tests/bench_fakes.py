@@ -12,9 +12,10 @@ from medusakit.artifact.io import save_artifact
 from medusakit.artifact.schema import Backbone, CalibratedTree, Provenance, TreeNode
 from medusakit.drafters.base import Drafter, DraftState
 from medusakit.drafters.registry import load_drafter
-from medusakit.engine.controller import Controller, FixedController, PlainController, make_plan
+from medusakit.engine.controller import Controller, FixedController, PlainController
 from medusakit.engine.engine import Engine
 from medusakit.engine.loading import Loaded
+from medusakit.engine.plan import make_plan
 from medusakit.llm import LLM
 from medusakit.models.resolve import ResolvedModel
 from medusakit.runtimes.base import Runtime

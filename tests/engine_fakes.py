@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from medusakit.drafters.base import DraftState, Shape
-from medusakit.engine.controller import FixedController, PlainController, make_plan
+from medusakit.engine.controller import FixedController, PlainController
 from medusakit.engine.engine import Engine
 from medusakit.engine.events import GenerationResult
+from medusakit.engine.plan import make_plan
 from medusakit.runtimes.reference import random_reference
 from medusakit.settings import SamplingParams
 from medusakit.tree.policy import StaticPolicy

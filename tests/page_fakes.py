@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fakes import Script, ScriptedRuntime, SkilledDrafter
-from medusakit.engine.controller import FixedController, make_plan
+from medusakit.engine.controller import FixedController
 from medusakit.engine.engine import Engine
 from medusakit.engine.jobs import SchedulerSettings
+from medusakit.engine.plan import make_plan
 from medusakit.engine.scheduler import Scheduler
 from medusakit.runtimes.reference import ArrayScores
 from medusakit.server.keys import Keyring

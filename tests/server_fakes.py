@@ -13,9 +13,10 @@ from typing import Any
 import uvicorn
 
 from fakes import ByteTokenizer, Script, ScriptedRuntime, SkilledDrafter
-from medusakit.engine.controller import FixedController, PlainController, make_plan
+from medusakit.engine.controller import FixedController, PlainController
 from medusakit.engine.engine import Engine
 from medusakit.engine.jobs import CacheState, Job, JobState, Listener, Snapshot, Totals, Update
+from medusakit.engine.plan import make_plan
 from medusakit.engine.session import Session
 from medusakit.errors import DrainingError, MedusaError, QueueFullError
 from medusakit.runtimes.base import Runtime

@@ -18,8 +18,9 @@ from bench_fakes import make_llm
 from engine_fakes import LetterTokenizer, Prophet, answer
 from medusakit.bench.equality import Difference, judge_difference
 from medusakit.bench.workloads import load_suite
-from medusakit.engine.controller import FixedController, PlainController, make_plan
+from medusakit.engine.controller import FixedController, PlainController
 from medusakit.engine.engine import Engine
+from medusakit.engine.plan import make_plan
 from medusakit.llm import LLM
 from medusakit.models.resolve import open_weights, resolve
 from medusakit.runtimes.onnx.runtime import OnnxRuntime, load_onnx

@@ -12,8 +12,9 @@ from engine_fakes import LetterTokenizer, answer
 from medusakit.bench.equality import judge_difference
 from medusakit.bench.workloads import load_suite
 from medusakit.drafters.registry import HEADLESS, headless_drafter
-from medusakit.engine.controller import FixedController, PlainController, make_plan
+from medusakit.engine.controller import FixedController, PlainController
 from medusakit.engine.engine import Engine
+from medusakit.engine.plan import make_plan
 from medusakit.llm import LLM
 from medusakit.models.resolve import open_weights, resolve
 from medusakit.runtimes.onnx.runtime import load_onnx

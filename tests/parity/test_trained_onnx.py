@@ -18,10 +18,10 @@ from medusakit.artifact.schema import Backbone
 from medusakit.bench.equality import judge_difference
 from medusakit.drafters.base import DraftState
 from medusakit.drafters.registry import FAMILIES, trained_drafter
-from medusakit.engine.controller import PLAIN_PLAN, FixedController, PlainController, make_plan
+from medusakit.engine.controller import FixedController, PlainController
 from medusakit.engine.engine import Engine
+from medusakit.engine.plan import PLAIN_PLAN, Plan, make_plan
 from medusakit.engine.session import Session
-from medusakit.engine.step import Plan
 from medusakit.models.resolve import open_weights, resolve
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.onnx.runtime import OnnxRuntime, load_onnx

@@ -15,9 +15,10 @@ from medusakit.drafters.hybrid.drafter import HybridDrafter, Source
 from medusakit.drafters.registry import HEADLESS, headless_drafter
 from medusakit.drafters.suffix.automaton import SuffixAutomaton
 from medusakit.drafters.suffix.drafter import Match, SuffixDrafter, continuations
-from medusakit.engine.controller import FixedController, GuardedController, make_plan
+from medusakit.engine.controller import FixedController, GuardedController
 from medusakit.engine.engine import Engine
 from medusakit.engine.guard import Guard
+from medusakit.engine.plan import make_plan
 from medusakit.runtimes.reference import random_reference
 from medusakit.settings import SamplingParams
 from medusakit.tree.cost import StepCost

@@ -13,9 +13,10 @@ from medusakit.drafters.base import Drafter
 from medusakit.drafters.draft_model.drafter import DraftModelDrafter
 from medusakit.drafters.hybrid.drafter import NAME as HYBRID
 from medusakit.drafters.registry import DRAFT_MODEL, FAMILIES, HEADLESS, load_drafter
-from medusakit.engine.controller import Controller, FixedController, make_plan
+from medusakit.engine.controller import Controller, FixedController
 from medusakit.engine.loading import Loaded
 from medusakit.engine.measure import remembered_cost
+from medusakit.engine.plan import make_plan
 from medusakit.engine.speculation import Speculation, Wishes, speculation
 from medusakit.runtimes.onnx.session import default_threads
 from medusakit.tree.policy import StaticPolicy

@@ -6,7 +6,7 @@ Single-threaded: everything here happens on the thread that owns the engine.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from medusakit.engine.engine import Engine, Prefill
@@ -106,7 +106,9 @@ class Batch:
         try:
             # scores of a prompt come from running it
             saved = None if wanted.params.score_prompt else self.cache.find(wanted.key, wanted.ids)
-            job.prefill = self.engine.begin(wanted.ids, wanted.params, saved=saved, max_nodes=max_nodes)
+            job.prefill = self.engine.begin(
+                wanted.ids, wanted.params, saved=saved, max_nodes=max_nodes, plan=wanted.plan
+            )
         except Exception as error:
             self._fail(job, error)
 
@@ -153,6 +155,11 @@ class Batch:
         for job in running:
             self._tell(job)
         return outcome
+
+    def requests(self, rows: Collection[int]) -> list[str]:
+        """What logs call the jobs of these rows."""
+        found = [job for job in self.jobs if job.session is not None and job.session.row in rows]
+        return [job.job.request or str(job.id) for job in found]
 
     def fail_all(self, error: Exception) -> None:
         for job in list(self.jobs):

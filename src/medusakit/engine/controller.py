@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from medusakit.drafters.base import Drafter, DraftState, Learner, Shape
+from medusakit.drafters.base import Drafter, Learner
+from medusakit.engine.drafting import DrafterFailure, raise_failure
 from medusakit.engine.guard import Guard
+from medusakit.engine.plan import PLAIN_PLAN, Plan
 from medusakit.engine.session import Session
-from medusakit.engine.step import Outcome, Plan
-from medusakit.tree.policy import TreePolicy
-from medusakit.tree.topology import PLAIN, Draft, FloatArray, Tree
+from medusakit.engine.step import Outcome
 
 
 class Controller(Protocol):
+    @property
+    def drafter(self) -> Drafter:
+        """What drafts where it plans for drafts."""
+        ...
+
     def plan(self, sessions: Sequence[Session]) -> Plan:
         """The plan of one step for these sessions together."""
+        ...
+
+    def plans(self, sessions: Sequence[Session]) -> list[Plan]:
+        """The plan of every one of them."""
+        ...
+
+    def failed(self, failure: DrafterFailure) -> None:
+        """A drafter failed. Returns where its rows may go on plainly; else raises."""
         ...
 
     def learn(self, outcome: Outcome) -> None:
@@ -31,42 +44,24 @@ class Controller(Protocol):
         ...
 
 
-class NoDrafter:
-    """Plain decoding as a drafter: it proposes the root alone."""
-
-    name = "none"
-    max_depth = 0
-
-    def propose(self, states: Sequence[DraftState], shape: Shape) -> list[Draft]:
-        return [Draft.plain(state.root_id) for state in states]
-
-    def observe(self, row: int, kept_ids: Sequence[int], hidden: FloatArray) -> None:
-        """Nothing to learn."""
-
-    def forget(self, row: int) -> None:
-        """Nothing was kept."""
-
-
-class RootOnly:
-    """The policy of plain decoding."""
-
-    shape: Shape = PLAIN
-
-    def select(self, drafts: Sequence[Draft], rooms: Sequence[int], context: int) -> list[Tree]:
-        return [Tree(PLAIN, draft.tokens[:1]) for draft in drafts]
-
-
-PLAIN_PLAN = Plan(NoDrafter(), RootOnly(), 1)
-
-
 class FixedController:
     """The same plan at every step."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
+    @property
+    def drafter(self) -> Drafter:
+        return self._plan.drafter
+
     def plan(self, sessions: Sequence[Session]) -> Plan:
         return self._plan
+
+    def plans(self, sessions: Sequence[Session]) -> list[Plan]:
+        return [self.plan(sessions)] * len(sessions)
+
+    def failed(self, failure: DrafterFailure) -> None:
+        raise_failure(failure)
 
     def learn(self, outcome: Outcome) -> None:
         """Nothing depends on it."""
@@ -102,32 +97,6 @@ class GuardedController(FixedController):
     def reset(self) -> None:
         super().reset()
         self.guard.reset()
-
-
-class Switch:
-    """Another controller, which can be exchanged or switched off (plain decoding) between steps. Sessions that all
-    decode plainly by their own wish say nothing about drafting, so it is not asked for them."""
-
-    def __init__(self, inner: Controller) -> None:
-        self.inner, self.on = inner, True
-
-    def plan(self, sessions: Sequence[Session]) -> Plan:
-        drafts = self.on and any(session.max_nodes != 1 for session in sessions)
-        return self.inner.plan(sessions) if drafts else PLAIN_PLAN
-
-    def learn(self, outcome: Outcome) -> None:
-        self.inner.learn(outcome)
-
-    def forget(self, row: int) -> None:
-        self.inner.forget(row)
-
-    def reset(self) -> None:
-        self.inner.reset()
-
-
-def make_plan(drafter: Drafter, policy: TreePolicy, budget: int) -> Plan:
-    """The plan for a budget: one row is plain decoding, and plain decoding skips the drafter."""
-    return Plan(drafter, policy, budget) if budget > 1 else PLAIN_PLAN
 
 
 def reset_drafter(drafter: Drafter) -> None:

@@ -14,6 +14,7 @@ from typing import overload
 
 from medusakit.engine.controller import Controller
 from medusakit.engine.events import TokenEvent, TokenScore
+from medusakit.engine.plan import Plan
 from medusakit.engine.scoring import score_prompt
 from medusakit.engine.session import Session
 from medusakit.engine.step import Outcome, step
@@ -44,7 +45,7 @@ class SavedPrefix:
 @dataclass(slots=True, eq=False)
 class Prefill:
     """A prompt on its way into its row. position: ids in the KV so far; num_reused: of those, not run for this one.
-    max_nodes: of the session's trees, as there.
+    max_nodes, plan: of the session's trees, as there.
     """
 
     row: int
@@ -56,6 +57,7 @@ class Prefill:
     position: int
     seconds: float = 0.0
     scores: list[TokenScore] = field(default_factory=list)
+    plan: Plan | None = None
 
     @property
     def num_left(self) -> int:
@@ -98,6 +100,7 @@ class Engine:
         kept: KeptRow | None = None,
         saved: SavedPrefix | None = None,
         max_nodes: int | None = None,
+        plan: Plan | None = None,
     ) -> Prefill:
         """Take a row for `ids`, with what `kept` or `saved` holds of their beginning in it. Errors as in `start`."""
         ids = list(ids)
@@ -115,7 +118,7 @@ class Engine:
             self.runtime.drop_row(row)
             raise
         seed = secrets.randbits(63) if params.seed is None else params.seed
-        return Prefill(row, ids, params, max_nodes, seed, reused, reused)
+        return Prefill(row, ids, params, max_nodes, seed, reused, reused, plan=plan)
 
     @overload
     def advance(self, prefill: Prefill) -> Session: ...
@@ -151,7 +154,8 @@ class Engine:
         running = [session for session in self._active if session.running]
         outcome = None
         if running:
-            outcome = step(running, self.controller.plan(running), self.runtime, self._clock)
+            plans = self.controller.plans(running)
+            outcome = step(running, plans, self.runtime, self._clock, self.controller.failed)
             self.controller.learn(outcome)
         self._active = [session for session in self._active if session.running]
         return outcome
@@ -219,6 +223,7 @@ class Engine:
             hidden=scores.hidden(0).copy(),
             max_nodes=prefill.max_nodes,
             prompt_scores=prefill.scores,
+            plan=prefill.plan,
         )
         session.stats.num_reused_tokens = prefill.num_reused
         session.emit_first(verdict)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from medusakit.engine.events import GenerationResult, TokenEvent
 from medusakit.engine.guard import Round
+from medusakit.engine.plan import Plan
 from medusakit.errors import MedusaError
 from medusakit.settings import SamplingParams
 
@@ -21,6 +22,8 @@ class Job:
     speculation    False: plain decoding, in the same steps as the others
     budget         nodes of this job's trees at most, root included; None: what the controller finds
     deadline_s     seconds from `submit`; None: none
+    plan           of this job's own drafter and trees; None: what the controller plans for all
+    request        what logs call it
     """
 
     ids: tuple[int, ...]
@@ -29,6 +32,8 @@ class Job:
     speculation: bool = True
     budget: int | None = None
     deadline_s: float | None = None
+    plan: Plan | None = None
+    request: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,7 @@ class Totals:
     accepted     drafted tokens kept; accepted_by_depth[i]: of depth i + 1, offered_by_depth the same of those offered
     row_steps    rows over all passes, and row_tokens what they emitted: tau is their ratio
     finished     jobs by how they ended: finish reasons, and the code of an error
+    drafter_failures  by name, the drafters that raised or proposed nonsense
     """
 
     steps: dict[str, int] = field(default_factory=dict)
@@ -135,6 +141,7 @@ class Totals:
     other_s: float = 0.0
     prefill_s: float = 0.0
     finished: dict[str, int] = field(default_factory=dict)
+    drafter_failures: dict[str, int] = field(default_factory=dict)
 
     @property
     def tau(self) -> float:
@@ -147,7 +154,8 @@ class Snapshot:
 
     kv_positions  held by all rows; kv_capacity = max_rows x context
     guard_round   the guard's last round of 64 speculative steps, None before the first
-    drafting      speculation is switched on and the guard does not rest it
+    drafting      speculation is switched on, its drafter has not failed and the guard does not rest it
+    broken        names of drafters that failed: they rest until heads are swapped or speculation is switched on
     """
 
     running: int
@@ -163,3 +171,4 @@ class Snapshot:
     speculation: bool
     drafting: bool
     guard_round: Round | None
+    broken: tuple[str, ...] = ()

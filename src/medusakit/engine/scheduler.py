@@ -15,12 +15,14 @@ from itertools import count
 from typing import Protocol
 
 from medusakit.engine.batch import Batch, OpenJob, late
-from medusakit.engine.controller import GuardedController, Switch
+from medusakit.engine.controller import GuardedController
+from medusakit.engine.drafting import DrafterFailure
 from medusakit.engine.engine import Engine
 from medusakit.engine.jobs import Job, Listener, SchedulerSettings, Snapshot
 from medusakit.engine.prefixes import PrefixCache
 from medusakit.engine.speculation import Speculation
 from medusakit.engine.step import Outcome
+from medusakit.engine.switch import Switch
 from medusakit.engine.waiting import FairQueue
 from medusakit.errors import DrainingError, QueueFullError, UsageError
 
@@ -74,7 +76,7 @@ class Scheduler:
                 f"max_rows is {self.settings.max_rows}; the model was loaded with room for 1 to {rows}",
                 hint=f"LLM.load(..., max_rows={self.settings.max_rows})",
             )
-        self._switch = Switch(llm.engine.controller)
+        self._switch = Switch(llm.engine.controller, self._drafter_failed)
         self._engine = Engine(runtime, llm.engine.tokenizer, self._switch, clock=clock)
         self._clock, self._on_step = clock, on_step
         cached = self.settings.cache_bytes, self.settings.cache_bytes_per_key
@@ -131,10 +133,13 @@ class Scheduler:
             return replace(self._published, waiting=len(waiting), jobs=jobs, draining=self._draining)
 
     def set_speculation(self, on: bool) -> None:
-        """Switch drafting off (every job decodes plainly from its next step) or on again."""
+        """Switch drafting off (every job decodes plainly from its next step) or on again, drafters that failed
+        included."""
 
         def change() -> None:
             self._switch.on = on
+            if on:
+                self._switch.forgive()
 
         self._between_steps(change)
 
@@ -143,7 +148,7 @@ class Scheduler:
         dropped. Returns when it is done."""
 
         def change() -> None:
-            self._switch.inner = parts.controller
+            self._switch.replace(parts.controller)
             self._engine.reset_verification()
 
         self._between_steps(change)
@@ -246,6 +251,18 @@ class Scheduler:
                 self._job_s += NEWEST * (self._clock() - job.joined - self._job_s)
             self._wake.notify_all()
 
+    def _drafter_failed(self, failure: DrafterFailure) -> None:
+        name, requests = failure.drafter.name, self._batch.requests(failure.rows)
+        self._batch.counters.drafter_failed(name)
+        log.error(
+            "drafter %s failed and drafts no more until heads are swapped or speculation is switched on; "
+            "requests %s go on plainly",
+            name,
+            ", ".join(requests) or "none",
+            exc_info=failure.error,
+            extra={"fields": {"drafter": name, "request_ids": requests}},
+        )
+
     def _check_room(self) -> None:
         if self._draining:
             raise DrainingError("the server is shutting down and takes no new requests", hint="another server")
@@ -275,6 +292,7 @@ class Scheduler:
             cache=self._batch.cache.state(),
             totals=self._batch.counters.totals(),
             speculation=self._switch.on,
-            drafting=self._switch.on and (guard is None or guard.drafts()),
+            drafting=self._switch.works and (guard is None or guard.drafts()),
             guard_round=guard.last_round if guard else None,
+            broken=self._switch.broken,
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from medusakit.drafters.base import DraftState
 from medusakit.engine.events import FinishReason, GenerationResult, GenerationStats, TokenEvent, TokenScore
+from medusakit.engine.plan import Plan
 from medusakit.settings import SamplingParams
 from medusakit.text.stream import TextStream
 from medusakit.tree.topology import FloatArray, Tree
@@ -20,7 +21,8 @@ from medusakit.verify.walk import Walk
 @dataclass(slots=True, eq=False)
 class Session:
     """hidden: [d] float32, final-norm hidden state at the last accepted position. max_length: ids that fit the row.
-    max_nodes: of a tree of this session, root included; None: what the plan says. error: what ended it, if it failed.
+    max_nodes: of a tree of this session, root included; None: what the plan says. plan: its own, where the request
+    named a drafter or a tree; None: the controller's. error: what ended it, if it failed.
     """
 
     row: int
@@ -40,6 +42,7 @@ class Session:
     events: list[TokenEvent] = field(default_factory=list)
     error: Exception | None = None
     prompt_scores: Sequence[TokenScore] = ()
+    plan: Plan | None = None
 
     def __post_init__(self) -> None:
         self.num_prompt = len(self.ids)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from medusakit.artifact.io import Artifact
@@ -20,16 +20,17 @@ from medusakit.drafters.registry import (
     headless_drafter,
     load_drafter,
 )
-from medusakit.engine.controller import Controller, FixedController, GuardedController, PlainController, make_plan
+from medusakit.engine.controller import Controller, FixedController, GuardedController, PlainController
 from medusakit.engine.guard import Guard, Round
 from medusakit.engine.measure import draft_seconds
+from medusakit.engine.plan import Plan, make_plan
 from medusakit.errors import UsageError
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.base import Runtime
 from medusakit.tree.cost import Budget, Rate, StepCost, best_budget
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy
 from medusakit.tree.search import parse_dense
-from medusakit.tree.topology import PLAIN, Beam, Topology
+from medusakit.tree.topology import PLAIN, Beam, RankPath, Topology
 
 OTHER_S = 3e-4  # walk, commit and emit of one row, measured on the embedded model (docs/performance.md)
 GROW_S = 2e-4  # growing and merging the drafts of one row
@@ -112,20 +113,25 @@ def speculation(
     second    a model that drafts in the heads' place
     withheld  no trees unless a budget is given: in this format they may differ from plain decoding by more than a tie
     """
-    rate = Rate()
-    drafter = _drafter(wishes, artifact, source, rate, threads) if second is None else _second(second, rate)
-    if wishes.dynamic and wishes.tree == "auto":
-        found = _dynamic(wishes, drafter, cost, rate)
-    else:
-        found = _static(wishes, drafter, artifact, runtime, cost)
+    drafter = build_drafter(wishes, artifact, source, second=second, threads=threads)
+    found = with_trees(wishes, drafter, artifact, runtime, cost)
     if withheld:
         return Speculation(drafter, PLAIN, FixedController(make_plan(drafter, StaticPolicy(PLAIN), 1)), 1)
     return found if wishes.budget and wishes.breaker_rho is None else _guarded(found, cost, wishes, on_trip)
 
 
-def _drafter(
-    wishes: Wishes, artifact: Artifact | None, source: WeightSource, rate: Rate, threads: int | None
+def build_drafter(
+    wishes: Wishes,
+    artifact: Artifact | None,
+    source: WeightSource,
+    *,
+    second: DraftModelDrafter | None = None,
+    threads: int | None = None,
 ) -> HybridDrafter:
+    """What is wished, of the heads or the second model that there are."""
+    rate = Rate()
+    if second is not None:
+        return HybridDrafter([Source(second, DRAFT_MODEL_BEAM, costly=True)], rate=rate)
     heads = None
     if artifact is not None:
         drafter = load_drafter(artifact, source, threads=threads)
@@ -140,8 +146,26 @@ def _drafter(
     return HybridDrafter([*free, *([heads] if heads else [])], rate=rate)
 
 
-def _second(drafter: DraftModelDrafter, rate: Rate) -> HybridDrafter:
-    return HybridDrafter([Source(drafter, DRAFT_MODEL_BEAM, costly=True)], rate=rate)
+def with_trees(
+    wishes: Wishes, drafter: HybridDrafter, artifact: Artifact | None, runtime: Runtime, cost: StepCost
+) -> Speculation:
+    """A drafter with the trees that are wished, and nothing that watches it."""
+    if wishes.dynamic and wishes.tree == "auto":
+        return _dynamic(wishes, drafter, cost)
+    return _static(wishes, drafter, artifact, runtime, cost)
+
+
+def given_tree(wishes: Wishes, drafter: HybridDrafter, paths: Sequence[RankPath]) -> Plan:
+    """The plan of exactly these nodes. Raises UsageError if they are no tree, or a deeper one than is drafted."""
+    single = drafter.alone if wishes.drafter != HYBRID else drafter
+    try:
+        topology = Topology.from_rank_paths(paths)
+    except ValueError as error:
+        raise UsageError(f"tree: its paths are no tree: {error}", hint="[[0], [1], [0, 0]]") from None
+    if topology.max_depth > single.max_depth:
+        message = f"tree: it is {topology.max_depth} deep, but {single.name} guesses {single.max_depth} tokens ahead"
+        raise UsageError(message, hint="shorter paths")
+    return make_plan(single, StaticPolicy(topology), topology.num_nodes)
 
 
 def heads_beam(depth: int, budget: int | None = None) -> Beam:
@@ -150,7 +174,7 @@ def heads_beam(depth: int, budget: int | None = None) -> Beam:
     return Beam((widths + widths[-1:] * depth)[:depth], BRANCHING)
 
 
-def _dynamic(wishes: Wishes, drafter: HybridDrafter, cost: StepCost, rate: Rate) -> Speculation:
+def _dynamic(wishes: Wishes, drafter: HybridDrafter, cost: StepCost) -> Speculation:
     """Trees grown anew at every step: from nothing up to what pays by measured cost, or to the given budget."""
     policy = DynamicPolicy(
         drafter.beam,
@@ -158,7 +182,7 @@ def _dynamic(wishes: Wishes, drafter: HybridDrafter, cost: StepCost, rate: Rate)
         cost=None if wishes.budget else cost,
         draft_s=GROW_S,
         other_s=OTHER_S,
-        rate=rate,
+        rate=drafter.rate,
     )
     most = wishes.budget or MAX_BUDGET
     return Speculation(drafter, PLAIN, FixedController(make_plan(drafter, policy, most)), max_nodes=most)

@@ -20,21 +20,12 @@ from typing import NamedTuple
 import numpy as np
 
 from medusakit.drafters.base import Drafter, show_step
+from medusakit.engine.drafting import DrafterFailure, OnFailure, draft_trees, raise_failure
+from medusakit.engine.plan import Plan
 from medusakit.engine.session import Session
 from medusakit.runtimes.base import Runtime, Scores
-from medusakit.tree.policy import TreePolicy
-from medusakit.tree.topology import Draft, Topology, Tree
-from medusakit.verify.base import guide
+from medusakit.tree.topology import Topology, Tree
 from medusakit.verify.walk import walk
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What the controller decided for this step. `budget` counts rows of the pass per sequence, root included."""
-
-    drafter: Drafter
-    policy: TreePolicy
-    budget: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +37,7 @@ class Outcome:
     context   positions of the longest row
     depths    per row: depth of its tree, and drafted tokens accepted
     walked    per row: shape of its tree, and the nodes of it that were kept
+    plan      of the first row; mixed: others had other plans
     """
 
     plan: Plan
@@ -61,38 +53,47 @@ class Outcome:
     other_s: float
     depths: tuple[tuple[int, int], ...] = ()
     walked: tuple[tuple[Topology, tuple[int, ...]], ...] = ()
+    mixed: bool = False
 
     @property
     def seconds(self) -> float:
         return self.draft_s + self.forward_s + self.other_s
 
 
-def step(sessions: Sequence[Session], plan: Plan, runtime: Runtime, clock: Callable[[], float]) -> Outcome:
-    """Advance every session by at least one token. Sessions must be running and have distinct rows. One whose own rule
-    or text raises fails alone; what the model or the drafter raises is raised here, for all.
+def step(
+    sessions: Sequence[Session],
+    plans: Sequence[Plan],
+    runtime: Runtime,
+    clock: Callable[[], float],
+    on_failure: OnFailure = raise_failure,
+) -> Outcome:
+    """Advance every session, by its own plan, by at least one token. Sessions must be running and have distinct rows.
+    One whose own rule or text raises fails alone; what the model raises is raised here, for all. A drafter that fails
+    is told to `on_failure`; if that returns, its rows make this step plainly.
     """
     started = clock()
     context = max(len(session.ids) for session in sessions)
-    rooms = [session.room(plan.budget) for session in sessions]
-    trees = plan.policy.select(_drafts(sessions, rooms, plan), rooms, context)
+    trees, plans = draft_trees(sessions, plans, runtime.spec.vocab_size, on_failure)
     drafted = clock()
     scores = runtime.forward([(session.row, tree) for session, tree in zip(sessions, trees, strict=True)])
     scored = clock()
     tokens, accepted, kept = 0, [], []
-    for session, tree, row_scores in zip(sessions, trees, scores, strict=True):
+    for session, tree, row_scores, plan in zip(sessions, trees, scores, plans, strict=True):
         found = _emitted(session, tree, row_scores)
         accepted.append(found.num_accepted if found else 0)
         kept.append(found.kept if found else ())
         if found:
             tokens += found.tokens
-            _commit(session, tree, row_scores, found.kept, plan, runtime)
+            _commit(session, tree, row_scores, found.kept, runtime)
+            if (error := _shown(session, tree, row_scores, found.kept, plan.drafter)) is not None:
+                on_failure(DrafterFailure(plan.drafter, _rows(plan.drafter, sessions, plans), error))
     finished = clock()
     for session in sessions:
         session.stats.draft_s += drafted - started
         session.stats.forward_s += scored - drafted
         session.stats.other_s += finished - scored
     return Outcome(
-        plan,
+        plans[0],
         len(sessions),
         tokens,
         sum(tree.topology.max_depth for tree in trees),
@@ -105,6 +106,7 @@ def step(sessions: Sequence[Session], plan: Plan, runtime: Runtime, clock: Calla
         finished - scored,
         tuple((tree.topology.max_depth, count) for tree, count in zip(trees, accepted, strict=True)),
         tuple((tree.topology, nodes) for tree, nodes in zip(trees, kept, strict=True)),
+        any(plan is not plans[0] for plan in plans),
     )
 
 
@@ -114,16 +116,6 @@ class _Emitted(NamedTuple):
     tokens: int
     num_accepted: int
     kept: tuple[int, ...]
-
-
-def _drafts(sessions: Sequence[Session], rooms: Sequence[int], plan: Plan) -> list[Draft]:
-    """The drafter is only asked where there is room for a guess."""
-    states = [session.draft_state() for session, room in zip(sessions, rooms, strict=True) if room > 1]
-    proposed = iter(plan.drafter.propose(states, plan.policy.shape) if states else ())
-    return [
-        guide(session.rule, next(proposed), session.ids) if room > 1 else Draft.plain(session.ids[-1])
-        for session, room in zip(sessions, rooms, strict=True)
-    ]
 
 
 def _emitted(session: Session, tree: Tree, scores: Scores) -> _Emitted | None:
@@ -137,9 +129,22 @@ def _emitted(session: Session, tree: Tree, scores: Scores) -> _Emitted | None:
     return _Emitted(emitted, path.num_accepted, path.kept(emitted))
 
 
-def _commit(session: Session, tree: Tree, scores: Scores, kept: Sequence[int], plan: Plan, runtime: Runtime) -> None:
+def _commit(session: Session, tree: Tree, scores: Scores, kept: Sequence[int], runtime: Runtime) -> None:
     runtime.commit(session.row, kept)
     session.hidden = scores.hidden(kept[-1]).copy()
+
+
+def _shown(session: Session, tree: Tree, scores: Scores, kept: Sequence[int], drafter: Drafter) -> Exception | None:
+    """The drafter learns what was kept; an error of its own, if it cannot."""
     ids = [int(tree.tokens[node]) for node in kept]
-    plan.drafter.observe(session.row, ids, np.stack([scores.hidden(node) for node in kept]))
-    show_step(plan.drafter, session.row, tree, kept, scores)
+    hidden = np.stack([scores.hidden(node) for node in kept])
+    try:
+        drafter.observe(session.row, ids, hidden)
+        show_step(drafter, session.row, tree, kept, scores)
+    except Exception as error:
+        return error
+    return None
+
+
+def _rows(drafter: Drafter, sessions: Sequence[Session], plans: Sequence[Plan]) -> tuple[int, ...]:
+    return tuple(session.row for session, plan in zip(sessions, plans, strict=True) if plan.drafter is drafter)

@@ -16,6 +16,7 @@ class Counters:
     def __init__(self) -> None:
         self._steps: Counter[str] = Counter({"tree": 0, "plain": 0})
         self._finished: Counter[str] = Counter()
+        self._drafter_failures: Counter[str] = Counter()
         self._accepted_by_depth: list[int] = []
         self._offered_by_depth: list[int] = []
         self._drafts = self._draft_tokens = self._row_steps = self._row_tokens = 0
@@ -47,6 +48,9 @@ class Counters:
     def ended(self, how: str) -> None:
         self._finished[how] += 1
 
+    def drafter_failed(self, name: str) -> None:
+        self._drafter_failures[name] += 1
+
     def totals(self) -> Totals:
         return Totals(
             steps=dict(self._steps),
@@ -66,6 +70,7 @@ class Counters:
             other_s=self._other_s,
             prefill_s=self._prefill_s,
             finished=dict(self._finished),
+            drafter_failures=dict(self._drafter_failures),
         )
 
 

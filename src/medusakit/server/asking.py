@@ -6,12 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from medusakit.engine.jobs import Job
+from medusakit.engine.plan import Plan
 from medusakit.engine.prompt import check_messages, token_ids
 from medusakit.errors import TokenizerError, UsageError
 from medusakit.server.errors import bad_request
 from medusakit.server.keys import Tenant
 from medusakit.server.service import Options, Serving
-from medusakit.server.wire import ChatRequest, CompletionRequest, GenerateRequest, Message, Request, ResponseFormat
+from medusakit.server.wire import (
+    ChatRequest,
+    CompletionRequest,
+    GenerateRequest,
+    Medusa,
+    Message,
+    Request,
+    ResponseFormat,
+)
 from medusakit.settings import SamplingParams
 from medusakit.text.chat import chat_ids
 from medusakit.verify.grammar import Grammar
@@ -33,10 +42,13 @@ class Asked:
     num_choices: int = 1
     speculation: bool = True
     budget: int | None = None
+    plan: Plan | None = None
 
-    def jobs(self, tenant: Tenant, deadline_s: float | None) -> list[Job]:
+    def jobs(self, tenant: Tenant, deadline_s: float | None, request: str) -> list[Job]:
+        """request: its id, for logs."""
+        shared = tenant.id, self.speculation, self.budget, deadline_s, self.plan, request
         return [
-            Job(ids, replace(self.params, choice=choice), tenant.id, self.speculation, self.budget, deadline_s)
+            Job(ids, replace(self.params, choice=choice), *shared)
             for ids in self.prompts
             for choice in range(self.num_choices)
         ]
@@ -104,7 +116,7 @@ def _asked(
     off = bool(medusa and medusa.off)
     budget = medusa.budget if medusa else None
     ids = tuple(tuple(prompt) for prompt in prompts)
-    return Asked(ids, params, num_choices or 1, not off, budget)
+    return Asked(ids, params, num_choices or 1, not off, budget, _plan(medusa, serving))
 
 
 def _params(request: Request, defaults: SamplingParams, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
@@ -136,6 +148,20 @@ def _grammar(wished: ResponseFormat | None, serving: Serving) -> Grammar | None:
         return serving.grammars.json_schema(wished.json_schema.schema_)
     except UsageError as error:
         raise bad_request("invalid_schema", error.message, "response_format") from None
+
+
+def _plan(wished: Medusa | None, serving: Serving) -> Plan | None:
+    """Raises ApiError for a drafter or a tree that there is not."""
+    if wished is None or (wished.drafter is None and wished.tree is None):
+        return None
+    param = "medusa.tree" if wished.drafter is None else "medusa.drafter"
+    if serving.drafting is None or serving.drafting.choices is None:
+        raise bad_request("unsupported_parameter", f"{param} cannot be chosen here", param)
+    try:
+        return serving.drafting.choices.plan(wished.drafter, wished.tree)
+    except UsageError as error:
+        param = "medusa.drafter" if error.message.startswith("drafter") else "medusa.tree"
+        raise bad_request("invalid_value", error.message, param) from None
 
 
 def _bias_id(name: str) -> int:

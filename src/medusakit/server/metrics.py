@@ -165,6 +165,8 @@ class _Totals(Collector):
         yield self._family(CounterMetricFamily, name, "accepted at a depth, from 0", positions, ("position",))
         steps = {(mode,): float(count) for mode, count in totals.steps.items()}
         yield self._family(CounterMetricFamily, "steps", "verify passes by mode", steps, ("mode",))
+        failures = {(name,): float(count) for name, count in totals.drafter_failures.items()}
+        yield self._family(CounterMetricFamily, "drafter_failures", "drafters that failed", failures, ("drafter",))
         ends = {(reason,): float(count) for reason, count in totals.finished.items()}
         yield self._family(CounterMetricFamily, "request_success", "ended jobs", ends, ("finished_reason",))
 

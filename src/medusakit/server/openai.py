@@ -83,8 +83,9 @@ async def _answer(
         request.headers.get("x-medusa-detail") == "1",
     )
     shape = make_shape(head, asked)
-    exchange = Exchange(serving.scheduler, asked.jobs(tenant, service.options.deadline_s), service.clock, tenant.id)
     name = request.state.request_id
+    jobs = asked.jobs(tenant, service.options.deadline_s, name)
+    exchange = Exchange(serving.scheduler, jobs, service.clock, tenant.id)
     span = getattr(request.state, "span", None)
     if span is not None:
         note_request(span, asked, model, head.id)

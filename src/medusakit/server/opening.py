@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from medusakit.artifact.io import TENSORS, Artifact
+from medusakit.engine.choices import Choices
 from medusakit.engine.jobs import Job, SchedulerSettings, Update
 from medusakit.engine.loading import Loaded, other_drafting
 from medusakit.engine.scheduler import Scheduler
@@ -28,7 +29,7 @@ def open_serving(llm: LLM, name: str, settings: SchedulerSettings, wishes: Wishe
     scheduler.set_speculation(service.options.speculation)
     _warm_up(scheduler, min(parts.runtime.spec.vocab_size, 16))
     found = Speculation(parts.drafter, parts.topology, parts.controller, parts.max_nodes, parts.budget)
-    drafting = Drafting(found, _drafter_name(found), _hash_of(parts.artifact))
+    drafting = Drafting(found, _drafter_name(found), _hash_of(parts.artifact), Choices(parts, parts.artifact, wishes))
     card = card_of(parts, name, drafting)
     return Serving(scheduler, llm.tokenizer, card, drafting, Opener(parts, wishes), llm.grammars, parts.cost)
 
@@ -55,7 +56,8 @@ class Opener:
 
     def __call__(self, path: str, drafter: str | None) -> Drafting:
         found, artifact = other_drafting(self.parts, path, self.wishes, drafter)
-        return Drafting(found, _drafter_name(found), _hash_of(artifact))
+        wishes = self.wishes if drafter is None else replace(self.wishes, drafter=drafter)
+        return Drafting(found, _drafter_name(found), _hash_of(artifact), Choices(self.parts, artifact, wishes))
 
 
 def _warm_up(scheduler: Scheduler, num_tokens: int) -> None:

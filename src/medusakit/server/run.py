@@ -48,10 +48,11 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def log_to_stderr() -> None:
-    """Log lines of the server, and warnings of uvicorn's, as JSON."""
+    """Log lines of the server, and warnings of the engine's and uvicorn's, as JSON."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
-    for logger, level in ((LOGGER, logging.INFO), (logging.getLogger("uvicorn"), logging.WARNING)):
+    others = [logging.getLogger(name) for name in ("medusakit.engine", "uvicorn")]
+    for logger, level in ((LOGGER, logging.INFO), *((other, logging.WARNING) for other in others)):
         logger.setLevel(level)
         logger.propagate = False
         logger.handlers = [handler]

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from medusakit import __version__
+from medusakit.engine.choices import Choices
 from medusakit.engine.jobs import Snapshot
 from medusakit.engine.scheduler import Scheduler
 from medusakit.engine.speculation import Speculation
@@ -46,11 +47,13 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """Heads that may be put in place: what the scheduler takes, and what the card then says."""
+    """Heads that may be put in place: what the scheduler takes, what the card then says, and what single requests may
+    choose instead."""
 
     parts: Speculation
     drafter: str
     heads: str
+    choices: Choices | None = None
 
 
 class OpenDrafting(Protocol):

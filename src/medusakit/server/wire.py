@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -78,11 +78,24 @@ class StreamOptions(Wire):
     include_usage: bool | None = None
 
 
+TreeName = Annotated[str, Field(pattern=r"^(dynamic|static|[1-9][0-9]{0,2}[xX][1-9][0-9]{0,2})$")]
+Rank = Annotated[int, Field(ge=0, lt=256)]
+RankPath = Annotated[list[Rank], Field(min_length=1, max_length=64)]
+TreePaths = Annotated[list[RankPath], Field(min_length=1, max_length=255)]
+
+
 class Medusa(Wire):
-    """off: decode plainly. budget: rows of a verify pass for this request at most. acceptance: `typical` is lossy."""
+    """off: decode plainly. budget: rows of a verify pass for this request at most. acceptance: `typical` is lossy.
+
+    drafter  instead of the server's, as --drafter names it, of those that there are for its model
+    tree     instead of the server's: `dynamic`, `static` (calibrated), depth x branching as --tree ("2x3"), or its
+             nodes as paths of ranks, parents first: [[0], [1], [0, 0]]; the best guess has rank 0
+    """
 
     off: bool | None = None
     budget: int | None = Field(None, ge=1, le=256)
+    drafter: str | None = None
+    tree: TreeName | TreePaths | None = None
     acceptance: Literal["exact", "typical", "dynamic"] | None = None
 
 

@@ -90,6 +90,16 @@ class Topology:
         return len(self.parents)
 
     @cached_property
+    def is_tree(self) -> bool:
+        """Node 0 is the root, every other node comes after its parent and one deeper. True of all that is built by the
+        constructors above; a drafter may have built its own."""
+        parents, depths, nodes = self.parents, self.depths, np.arange(1, self.num_nodes)
+        if not self.num_nodes or len(depths) != self.num_nodes or parents[0] != -1 or depths[0] != 0:
+            return False
+        above = parents[1:]
+        return bool(((above >= 0) & (above < nodes)).all() and (depths[1:] == depths[above] + 1).all())
+
+    @cached_property
     def max_depth(self) -> int:
         return int(self.depths.max())
 

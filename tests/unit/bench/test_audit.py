@@ -7,8 +7,9 @@ import pytest
 
 from engine_fakes import VOCAB, LetterTokenizer, Prophet
 from medusakit.bench.audit import KL_LIMIT, audit_nodes, kl_divergence
-from medusakit.engine.controller import FixedController, make_plan
+from medusakit.engine.controller import FixedController
 from medusakit.engine.engine import Engine
+from medusakit.engine.plan import make_plan
 from medusakit.runtimes.reference import random_reference
 from medusakit.tree.policy import StaticPolicy
 from medusakit.tree.topology import Topology

@@ -14,8 +14,9 @@ from medusakit.drafters.base import DraftState
 from medusakit.drafters.draft_model import load
 from medusakit.drafters.draft_model.drafter import BEAM, DraftModelDrafter
 from medusakit.drafters.draft_model.load import load_draft_model
-from medusakit.engine.controller import FixedController, make_plan
+from medusakit.engine.controller import FixedController
 from medusakit.engine.engine import Engine
+from medusakit.engine.plan import make_plan
 from medusakit.errors import UnsupportedModelError, UsageError
 from medusakit.models.resolve import open_weights, resolve
 from medusakit.models.spec import ModelSpec

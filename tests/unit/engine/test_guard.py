@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from medusakit.engine import deviations
-from medusakit.engine.controller import PLAIN_PLAN, FixedController, GuardedController, make_plan
+from medusakit.engine.controller import FixedController, GuardedController
 from medusakit.engine.guard import BAD_ROUNDS, FRESH, PROBE, ROUND, SHORTEST, TRIPPED, Guard, Round
-from medusakit.engine.step import Outcome, Plan
+from medusakit.engine.plan import PLAIN_PLAN, Plan, make_plan
+from medusakit.engine.step import Outcome
 from medusakit.tree.cost import StepCost
 from medusakit.tree.policy import StaticPolicy
 from medusakit.tree.topology import Draft, Topology

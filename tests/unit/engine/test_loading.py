@@ -12,9 +12,10 @@ import pytest
 from engine_fakes import VOCAB, LetterTokenizer
 from medusakit.drafters.draft_model.drafter import DraftModelDrafter
 from medusakit.engine import loading
-from medusakit.engine.controller import PLAIN_PLAN, FixedController, GuardedController, PlainController
+from medusakit.engine.controller import FixedController, GuardedController, PlainController
 from medusakit.engine.engine import Engine
 from medusakit.engine.loading import Loaded, load_parts
+from medusakit.engine.plan import PLAIN_PLAN
 from medusakit.engine.speculation import MAX_BUDGET
 from medusakit.errors import UsageError
 from medusakit.llm import LLM

@@ -8,9 +8,10 @@ import pytest
 
 from engine_fakes import VOCAB, Prophet
 from medusakit.drafters.base import DraftState, Shape
-from medusakit.engine.controller import FixedController, GuardedController, make_plan
+from medusakit.engine.controller import FixedController, GuardedController
 from medusakit.engine.guard import Guard
 from medusakit.engine.jobs import Job, SchedulerSettings, Update
+from medusakit.engine.plan import make_plan
 from medusakit.engine.scheduler import Scheduler
 from medusakit.engine.speculation import Speculation
 from medusakit.errors import (

@@ -8,9 +8,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes import FakeClock
-from medusakit.engine.controller import PLAIN_PLAN
 from medusakit.engine.guard import Round
 from medusakit.engine.jobs import CacheState, Snapshot, Totals
+from medusakit.engine.plan import PLAIN_PLAN
 from medusakit.engine.step import Outcome
 from medusakit.server.metrics import Finished, Metrics
 from medusakit.server.window import Minute, Window

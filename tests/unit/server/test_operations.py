@@ -134,7 +134,7 @@ def test_metrics_have_their_names(prefix):
 
 
 def outcome():
-    from medusakit.engine.controller import PLAIN_PLAN
+    from medusakit.engine.plan import PLAIN_PLAN
     from medusakit.engine.step import Outcome
 
     return Outcome(PLAIN_PLAN, 2, 5, 6, 3, 14, 7, 50, 0.01, 0.08, 0.01)

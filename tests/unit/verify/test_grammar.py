@@ -7,8 +7,9 @@ import pytest
 
 from engine_fakes import Prophet
 from fakes import EOS, ByteTokenizer
-from medusakit.engine.controller import FixedController, PlainController, make_plan
+from medusakit.engine.controller import FixedController, PlainController
 from medusakit.engine.engine import Engine
+from medusakit.engine.plan import make_plan
 from medusakit.errors import UsageError
 from medusakit.runtimes.reference import random_reference
 from medusakit.settings import SamplingParams

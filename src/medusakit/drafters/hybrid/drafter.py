@@ -82,6 +82,11 @@ class HybridDrafter:
         self.max_depth = max(source.drafter.max_depth for source in self._sources)
 
     @property
+    def rate(self) -> Rate:
+        """Tokens a second of late, which the policy of its trees keeps up to date."""
+        return self._rate
+
+    @property
     def beam(self) -> Beam:
         """What a policy asks for: as deep as the deepest source."""
         return max((source.beam for source in self._sources), key=lambda beam: len(beam.widths))
