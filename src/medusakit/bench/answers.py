@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from medusakit.drafters.base import Drafter
 from medusakit.engine.controller import Controller, PlainController
+from medusakit.engine.drafting import DrafterFailure
 from medusakit.engine.engine import Engine
 from medusakit.engine.events import GenerationResult
+from medusakit.engine.plan import Plan
 from medusakit.engine.session import Session
-from medusakit.engine.step import Outcome, Plan
+from medusakit.engine.step import Outcome
 from medusakit.llm import LLM, Stream
 from medusakit.settings import SamplingParams
 
@@ -105,8 +108,18 @@ class _Recorder:
         self._inner = inner
         self.passes: list[tuple[int, int]] = []
 
+    @property
+    def drafter(self) -> Drafter:
+        return self._inner.drafter
+
     def plan(self, sessions: Sequence[Session]) -> Plan:
         return self._inner.plan(sessions)
+
+    def plans(self, sessions: Sequence[Session]) -> list[Plan]:
+        return self._inner.plans(sessions)
+
+    def failed(self, failure: DrafterFailure) -> None:
+        self._inner.failed(failure)
 
     def learn(self, outcome: Outcome) -> None:
         self.passes.append((outcome.nodes, outcome.context))
