@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from fakes import ByteTokenizer, Script, ScriptedRuntime, SkilledDrafter
+from fakes import EOS, ByteTokenizer, Script, ScriptedRuntime, SkilledDrafter
 from medusakit.engine.controller import FixedController, PlainController
 from medusakit.engine.engine import Engine
 from medusakit.engine.jobs import CacheState, Job, JobState, Listener, Snapshot, Totals, Update
@@ -64,13 +64,19 @@ class FakeTicket:
 
 @dataclass
 class FakeScheduler:
-    """The scheduler's interface over a plain `Engine`; one step every `pause_s`. `failing`: raised in the next step."""
+    """The scheduler's interface over a plain `Engine`; one step every `pause_s`. `failing`: raised in the next step.
+
+    together  no step before so many jobs have been submitted
+    hold_at   tokens of a job after which only a failure or a cancel moves it on; None: none
+    """
 
     engine: Engine
     plain: Engine
     max_queue: int = 64
     pause_s: float = 0.0
     failing: MedusaError | None = None
+    together: int = 1
+    hold_at: int | None = None
     on_step: Callable[[Any], None] | None = None
     jobs: list[Job] = field(default_factory=list)
     open: list[_Open] = field(default_factory=list)
@@ -131,7 +137,7 @@ class FakeScheduler:
     def _run(self) -> None:
         while not self._end.wait(self.pause_s or 0.0005):
             with self._lock:
-                jobs = list(self.open)
+                jobs = list(self.open) if len(self.jobs) >= self.together else []
             for one in jobs:
                 self._advance(one)
             if jobs:
@@ -141,7 +147,7 @@ class FakeScheduler:
         engine = self.engine if one.job.speculation and self.speculation else self.plain
         if one.session is None and not one.cancelled:
             one.session = engine.start(one.job.ids, one.job.params)
-        elif one.session is not None:
+        elif one.session is not None and (self.hold_at is None or one.told < self.hold_at):
             engine._active = [one.session]
             engine.step()
         if self.failing is not None:
@@ -171,9 +177,9 @@ class FakeScheduler:
         one.listener(update)
 
 
-def scripted(text: str, *, max_context: int = 4096) -> Engine:
-    """Says `text` for ever, drafting with some skill."""
-    script = Script.of(text)
+def scripted(text: str, *, max_context: int = 4096, ends: bool = False) -> Engine:
+    """Says `text` for ever, drafting with some skill. ends: an answer ends with it."""
+    script = Script((*text.encode(), *((EOS,) if ends else ())), 258)
     runtime = ScriptedRuntime(script, max_context=max_context, max_rows=64)
     plan = make_plan(SkilledDrafter(script, probability=0.7, seed=1), StaticPolicy(Topology.dense([2, 2])), 7)
     return Engine(runtime, ChatBytes(), FixedController(plan))
