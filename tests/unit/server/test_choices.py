@@ -80,7 +80,8 @@ def test_rows_with_different_drafters_and_trees_say_what_plain_decoding_says(cli
     assert [[token["token_id"] for token in one["tokens"]] for one in answers] == [expected] * len(CHOSEN)
     assert plain["timings"]["draft_n"] == 0
     for chosen, one in zip(CHOSEN, answers, strict=True):
-        assert one["timings"]["draft_n"] > 0, chosen
+        if chosen["tree"] not in (None, "dynamic"):  # those may rest or grow nothing, by times that a busy machine has
+            assert one["timings"]["draft_n"] > 0, chosen
     given = answers[CHOSEN.index({"drafter": "suffix", "tree": PATHS})]
     assert given["stats"]["nodes_per_step"] > len(PATHS)  # all of its nodes and the root, but for the last step
 
