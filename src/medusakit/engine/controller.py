@@ -88,7 +88,7 @@ class GuardedController(FixedController):
         self.guard = guard
 
     def plan(self, sessions: Sequence[Session]) -> Plan:
-        fresh = any(session.stats.num_steps == 0 for session in sessions)
+        fresh = 2 * sum(session.stats.num_steps == 0 for session in sessions) >= len(sessions) > 0
         return self._plan if self.guard.drafts(fresh=fresh) else PLAIN_PLAN
 
     def learn(self, outcome: Outcome) -> None:

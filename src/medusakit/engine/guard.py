@@ -7,6 +7,7 @@ and after three bad ones in a row stays plain much longer and has the deviation 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,11 +16,13 @@ from medusakit.tree.cost import StepCost
 from medusakit.tree.search import rho_eff
 
 KEEP = 31 / 32  # of a sum over steps
-SLACK = 2.0  # plain steps by which the recent ones may be behind before drafting pauses: luck varies by more than one
+# Plain steps by which the recent ones of one row may be behind before drafting pauses: luck varies by more than one. The
+# luck of r rows together varies by 1 / sqrt(r) of that.
+SLACK = 2.0
 PROBE = 3  # steps
 SHORTEST, LONGEST = 16, 512  # plain steps of a pause
 TRIPPED = 256  # plain steps before the first probe after the breaker tripped
-FRESH = 8  # plain steps before a probe at most when a request begins: its text may be another kind
+FRESH = 8  # plain steps before a probe at most when requests begin: their text may be another kind
 ROUND = 64  # steps
 BAD_ROUNDS = 3
 SLOW = 0.97  # speed over plain decoding's under which a round is bad
@@ -76,11 +79,12 @@ class Guard:
         self._recent, self._round = _Sums(), _Sums()
         self._tree_pace, self._plain_pace = 1.0, 0.0  # of today's passes against the table; 0: none seen
         self._left, self._pause, self._probing = 0, SHORTEST, False
+        self._busy = 1  # rows, when drafting paused
         self._bad_rounds = 0
         self.last_round: Round | None = None
 
     def drafts(self, *, fresh: bool = False) -> bool:
-        """Whether the next step drafts. fresh: a request has just begun."""
+        """Whether the next step drafts. fresh: most of its requests have just begun."""
         if fresh:
             self._left = min(self._left, FRESH)
         return self._left == 0
@@ -91,6 +95,8 @@ class Guard:
         if outcome.plan.budget > 1:
             self._judge(outcome)
         elif self._left:
+            if 2 * outcome.num_rows <= self._busy:  # fewer rows leave more room for trees
+                self._left, self._busy = min(self._left, FRESH), outcome.num_rows
             self._left -= 1
             self._probing = self._left == 0
 
@@ -108,7 +114,8 @@ class Guard:
         self._round.add(outcome, plain_s, 1.0)
         if self._probing and self._recent.steps < PROBE - 0.5:
             return
-        slack = 0.0 if self._probing else SLACK * plain_step
+        slack = 0.0 if self._probing else SLACK * plain_step / math.sqrt(outcome.num_rows)
+        self._busy = outcome.num_rows
         if self._recent.plain_s + slack < self._recent.spent_s:
             self._rest(self._pause)
             self._pause = min(2 * self._pause, LONGEST)

@@ -33,7 +33,8 @@ STEADY = 1.15  # second best reading over best
 FRESH_S = 600.0  # that a table of a busy machine is good for
 DRAFT_NODES = 16  # of the tree whose draft is timed
 Tables = dict[int, dict[int, float]]  # {context: {n: seconds}}
-FASTER = 0.8  # today's T(1) over the remembered one
+FASTER = 0.8  # today's T(n) over the remembered one
+PROBED = 1, 8  # of which sizes
 METHOD = "2"  # of measuring: a table that another one gave is not used
 
 
@@ -160,7 +161,7 @@ def remembered_cost(
 ) -> StepCost:
     """T(n, context) from MEDUSA_HOME, measured if it is not there: per machine, model, weights, threads and version.
 
-    A table that a busy machine gave is good for ten minutes, and one that today's T(1) beats clearly is measured anew.
+    A table that a busy machine gave is good for ten minutes, and one that today's T(n) beats clearly is measured anew.
     A cache that cannot be read or written only costs the time of measuring.
     """
     file = home() / "cost" / f"{_key(runtime, fingerprint, threads)}.json"
@@ -173,8 +174,10 @@ def remembered_cost(
 
 
 def _outdated(runtime: Runtime, known: Tables) -> bool:
-    today = measure_steps(runtime, sizes=(1,), context=min(known), budget_s=0.05).seconds
-    return today[1] < FASTER * known[min(known)][1]
+    """Whether today is clearly faster, in plain passes or in those of a small tree: both decide what pays."""
+    table = known[min(known)]
+    today = measure_steps(runtime, sizes=PROBED, context=min(known), budget_s=0.05).seconds
+    return any(seconds < FASTER * table[size] for size, seconds in today.items() if size in table)
 
 
 def _key(runtime: Runtime, fingerprint: str, threads: int) -> str:

@@ -103,6 +103,35 @@ def test_a_new_request_ends_a_long_pause_soon() -> None:
     assert True in decode(guard, FRESH + 1, always(1))
 
 
+def many(plan: Plan, rows: int, *, tokens: int, draft_s: float = 0.1) -> Outcome:
+    """A step of several rows whose passes cost what one costs."""
+    if plan is PLAIN_PLAN:
+        return Outcome(plan, rows, rows, 0, 0, rows, 1, 100, 0.0, 1.0, 0.0)
+    return Outcome(plan, rows, tokens, 3 * rows, tokens - rows, rows, 1, 100, draft_s, 1.0, 0.0)
+
+
+def test_a_small_loss_of_many_rows_is_no_luck() -> None:
+    """Behind by 3 % a step: one row may be unlucky so far, sixteen together are not."""
+
+    def drafted(rows: int) -> float:
+        guard, found = Guard(StepCost.single({1: 1.0, 16: 1.0})), []
+        for _ in range(400):
+            found.append(guard.drafts())
+            guard.learn(many(PLAN if found[-1] else PLAIN_PLAN, rows, tokens=rows, draft_s=0.03))
+        return float(np.mean(found))
+
+    assert drafted(1) == 1.0 and drafted(16) < 0.2
+
+
+def test_a_pause_ends_soon_when_half_the_rows_have_left() -> None:
+    guard = Guard(StepCost.single({1: 1.0, 16: 1.0}))
+    while guard.drafts():
+        guard.learn(many(PLAN, 8, tokens=8, draft_s=1.0))
+    for rows, left in ((8, SHORTEST - 1), (5, SHORTEST - 2), (4, FRESH - 1), (4, FRESH - 2)):
+        guard.learn(many(PLAIN_PLAN, rows, tokens=rows))
+        assert guard._left == left
+
+
 @pytest.fixture
 def trips() -> list[Round]:
     return []
