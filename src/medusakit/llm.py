@@ -92,6 +92,7 @@ class LLM:
         max_context: int | None = None,
         max_rows: int = 1,
         offline: bool = False,
+        align_position_embed: bool = False,
     ) -> LLM:
         """Load a model and the heads that fit it.
 
@@ -107,6 +108,7 @@ class LLM:
         max_leaves    leaves of a tree that is grown
         breaker_rho   decode plainly after three rounds of 64 steps with rho_eff under this; None: by measured speed
         offline  never ask the network for a hub id
+        align_position_embed  run the model with the rope that the heads were trained with, where its config differs
         Raises ModelError, ArtifactError, RuntimeFailure; each says what would work.
         """
         return cls(
@@ -125,6 +127,7 @@ class LLM:
                 max_context=max_context,
                 max_rows=max_rows,
                 offline=offline,
+                align_position_embed=align_position_embed,
             )
         )
 

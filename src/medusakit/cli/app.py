@@ -83,6 +83,7 @@ class App:
                 max_context=config.max_context,
                 max_rows=max_rows,
                 offline=config.offline,
+                align_position_embed=config.align_position_embed,
             )
         if config.speculation:
             self.ui.advise(*slow_reason(config, llm))

@@ -5,33 +5,22 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from medusakit.cli.probe import Machine, folder_bytes, free_disk
 from medusakit.config import Config, stray_variables
+from medusakit.diagnosis.findings import Finding
 from medusakit.errors import ArtifactError, MedusaError, ModelError
 
 if TYPE_CHECKING:
     from medusakit.models.spec import WeightSource
     from medusakit.runtimes.onnx.inventory import BuiltGraph
 
-Severity = Literal["ok", "warning", "error"]
 REQUIRED = ("onnxruntime", "onnx", "numpy", "tokenizers", "jinja2", "gguf", "safetensors", "pydantic")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 LOW_DISK_BYTES = 2_000_000_000
 GIB = 1024**3
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """code: stable name of the check. remedy: what to do, empty when all is well."""
-
-    code: str
-    severity: Severity
-    message: str
-    remedy: str = ""
 
 
 def check_packages(versions: Mapping[str, str]) -> Finding:
@@ -39,7 +28,7 @@ def check_packages(versions: Mapping[str, str]) -> Finding:
     if missing:
         return Finding("packages", "error", f"not installed: {', '.join(missing)}", "pip install --upgrade medusakit")
     shown = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return Finding("packages", "ok", shown)
+    return Finding("packages", "info", shown)
 
 
 def check_processor(machine: Machine) -> Finding:
@@ -50,8 +39,8 @@ def check_processor(machine: Machine) -> Finding:
             "processor", "warning", message, "a processor with AVX2 or NEON: without it every format is slow"
         )
     if not {"avx512_vnni", "avx_vnni", "asimddp", "amx_int8"} & set(machine.features):
-        return Finding("processor", "ok", f"{message} (no int8 dot products: int8 and int4 gain less)")
-    return Finding("processor", "ok", message)
+        return Finding("processor", "info", f"{message} (no int8 dot products: int8 and int4 gain less)")
+    return Finding("processor", "info", message)
 
 
 def check_cores(machine: Machine, threads: int | None) -> Finding:
@@ -61,7 +50,7 @@ def check_cores(machine: Machine, threads: int | None) -> Finding:
         return Finding("cores", "warning", f"{message}: threads wait for each other", f"--threads {machine.cores}")
     if machine.cores == 1:
         return Finding("cores", "warning", message, "two cores or more: one core leaves little room for a tree")
-    return Finding("cores", "ok", message)
+    return Finding("cores", "info", message)
 
 
 def check_threads(env: Mapping[str, str], cores: int) -> Finding:
@@ -70,7 +59,7 @@ def check_threads(env: Mapping[str, str], cores: int) -> Finding:
     message = ", ".join(f"{name}={value}" for name, value in given.items()) or "no thread variable is set"
     if any(value.isdigit() and int(value) > cores for value in given.values()):
         return Finding("thread-variables", "warning", message, f"unset them, or set them to at most {cores}")
-    return Finding("thread-variables", "ok", message)
+    return Finding("thread-variables", "info", message)
 
 
 def check_memory(machine: Machine, needed_bytes: int) -> Finding:
@@ -80,7 +69,7 @@ def check_memory(machine: Machine, needed_bytes: int) -> Finding:
         message += f", the model's files hold {needed_bytes / GIB:.2f} GiB"
     if machine.memory_bytes and machine.memory_bytes < needed_bytes:
         return Finding("memory", "error", message, "a smaller model, or --weights int4")
-    return Finding("memory", "ok", message)
+    return Finding("memory", "info", message)
 
 
 def check_cache(folder: Path) -> Iterator[Finding]:
@@ -95,13 +84,13 @@ def check_cache(folder: Path) -> Iterator[Finding]:
         return
     parts = {part: folder_bytes(folder / part) for part in ("models", "graphs")}
     shown = ", ".join(f"{part} {size / GIB:.2f} GiB" for part, size in parts.items())
-    yield Finding("cache", "ok", f"{folder} can be written; it holds {folder_bytes(folder) / GIB:.2f} GiB: {shown}")
+    yield Finding("cache", "info", f"{folder} can be written; it holds {folder_bytes(folder) / GIB:.2f} GiB: {shown}")
     free = free_disk(folder)
     message = f"{free / GIB:.1f} GiB free in {folder}"
     if free < LOW_DISK_BYTES:
         yield Finding("disk", "warning", message, "free some space, or set MEDUSA_HOME to another disk")
     else:
-        yield Finding("disk", "ok", message)
+        yield Finding("disk", "info", message)
 
 
 def check_graphs(graphs: Sequence[BuiltGraph]) -> Finding:
@@ -113,7 +102,7 @@ def check_graphs(graphs: Sequence[BuiltGraph]) -> Finding:
         useless = sum(graph.num_bytes for graph in old)
         message += f"; {useless / 1e6:,.0f} MB ({len(old)}) are another version's, and this one never opens them"
         return Finding("graphs", "warning", message, "medusa models clean")
-    return Finding("graphs", "ok", f"{message}, none of another version")
+    return Finding("graphs", "info", f"{message}, none of another version")
 
 
 def check_variables(env: Mapping[str, str]) -> Finding:
@@ -122,7 +111,7 @@ def check_variables(env: Mapping[str, str]) -> Finding:
         return Finding(
             "variables", "warning", f"without meaning: {', '.join(stray)}", "medusa config show lists the known"
         )
-    return Finding("variables", "ok", "every MEDUSA_* variable is known")
+    return Finding("variables", "info", "every MEDUSA_* variable is known")
 
 
 def check_model(config: Config) -> Iterator[Finding]:
@@ -136,7 +125,7 @@ def check_model(config: Config) -> Iterator[Finding]:
         yield Finding("model", "warning", error.message, error.hint or "medusa models pull smollm2")
         return
     spec = source.spec
-    yield Finding("model", "ok", f"{config.model}: {spec.family}, {spec.num_layers} layers, {resolved.path}")
+    yield Finding("model", "info", f"{config.model}: {spec.family}, {spec.num_layers} layers, {resolved.path}")
     yield _heads(config, source, resolved.path)
 
 
@@ -145,7 +134,7 @@ def _heads(config: Config, source: WeightSource, path: Path) -> Finding:
     from medusakit.drafters.registry import WITHOUT_HEADS
 
     if config.drafter in WITHOUT_HEADS:
-        return Finding("heads", "ok", f"the drafter {config.drafter} needs none")
+        return Finding("heads", "info", f"the drafter {config.drafter} needs none")
     try:
         artifact = find_heads(config.heads, source, model_path=path, drafter=config.drafter)
     except ArtifactError as error:
@@ -155,7 +144,7 @@ def _heads(config: Config, source: WeightSource, path: Path) -> Finding:
         how = "decoding is plain" if config.heads == "none" else "it drafts from prompt and answer"
         return Finding("heads", "warning", f"no heads fit this model: {how}", remedy)
     drafter = artifact.manifest.drafter
-    return Finding("heads", "ok", f"{drafter.family}, depth {drafter.depth}, {artifact.path}")
+    return Finding("heads", "info", f"{drafter.family}, depth {drafter.depth}, {artifact.path}")
 
 
 def weight_bytes(config: Config) -> int:

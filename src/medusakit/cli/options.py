@@ -12,7 +12,17 @@ from medusakit.cli.group import FLAGS_KEY, Decorated
 from medusakit.cli.ui import check_json_file
 from medusakit.config import KEYS, Key
 
-MODEL = ("model", "heads", "weights", "drafter", "draft_model", "threads", "max_context", "offline")
+MODEL = (
+    "model",
+    "heads",
+    "weights",
+    "drafter",
+    "draft_model",
+    "threads",
+    "max_context",
+    "align_position_embed",
+    "offline",
+)
 SAMPLING = (
     "max_tokens",
     "temperature",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from medusakit.cli.app import App, current_app
+from medusakit.cli.drawing import draw
 from medusakit.cli.group import Decorated, Group
 from medusakit.cli.options import json_option, settings
 from medusakit.errors import MissingExtraError
@@ -42,6 +43,10 @@ class Where:
     family: str | None
     tokens: int | None
     epochs: float | None
+    endpoint: str | None = None
+    endpoint_model: str = ""
+    api_key_env: str = ""
+    concurrency: int = 16
 
 
 @click.group(cls=Group)
@@ -72,12 +77,32 @@ def stage_options(command: Decorated) -> Decorated:
     return command
 
 
+def endpoint_options(command: Decorated) -> Decorated:
+    """Who answers, if not this machine."""
+    options: list[Callable[[Decorated], Decorated]] = [
+        click.option("--endpoint", metavar="URL", help="Let this OpenAI-compatible server answer."),
+        click.option("--endpoint-model", metavar="NAME", default="", help="Model to ask there; the only one if unset."),
+        click.option("--api-key-env", metavar="VAR", default="", help="Variable that holds the server's API key."),
+        click.option("--concurrency", type=click.IntRange(1, 1024), default=16, help="Requests at once. [16]"),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def _add(name: str, stages: tuple[str, ...]) -> None:
+    answering = endpoint_options if "distill" in stages else _as_it_is
+
     @train.command(name, help=STAGE_HELP[name])
     @stage_options
+    @answering
     @json_option
     def command(json_file: str | None, **options: Any) -> None:
         run_stages(current_app(), Where(**options), stages, json_file)
+
+
+def _as_it_is(command: Decorated) -> Decorated:
+    return command
 
 
 def run_stages(app: App, where: Where, stages: tuple[str, ...], json_file: str | None) -> None:
@@ -116,6 +141,11 @@ def make_recipe(app: App, where: Where) -> Recipe:
     heads = {"family": where.family, "epochs": where.epochs}
     if given := {name: value for name, value in heads.items() if value is not None}:
         changes["heads"] = recipe.heads.model_copy(update=given)
+    if where.endpoint:
+        from medusakit.train.endpoint_answers import EndpointConfig
+
+        changes["endpoint"] = EndpointConfig(url=where.endpoint, model=where.endpoint_model,
+                                             api_key_env=where.api_key_env, concurrency=where.concurrency)  # fmt: skip
     return recipe.model_copy(update=changes)
 
 
@@ -161,3 +191,6 @@ def answers(file: Path, work: Path) -> None:
     tokenizer = load_tokenizer(resolve(app.config.model, offline=app.config.offline))
     num = write_answers(Dataset([work / "distill"]), work / "seeds.jsonl", tokenizer, file)
     app.ui.line(f"{num:,} conversations written to {file}")
+
+
+train.add_command(draw)

@@ -87,4 +87,5 @@ def open_for_audit(app: App, weights: str, rows: int) -> LLM:
             threads=config.threads,
             max_rows=rows + 1,
             offline=config.offline,
+            align_position_embed=config.align_position_embed,
         )

@@ -42,6 +42,9 @@ class Config:
     max_context: int | None = _setting(
         None, "model", "tokens of prompt and answer together; the model's limit if unset", low=8
     )
+    align_position_embed: bool = _setting(
+        False, "model", "run the model with the positions (rope) that its heads were trained with"
+    )
     offline: bool = _setting(False, "model", "never ask the network")
 
     system: str | None = _setting(None, "answer", "system message", "-s")

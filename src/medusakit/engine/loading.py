@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from medusakit.artifact.find import find_heads
 from medusakit.artifact.io import Artifact
+from medusakit.artifact.rope import aligned
 from medusakit.drafters.base import Drafter
 from medusakit.drafters.draft_model.drafter import DraftModelDrafter
 from medusakit.drafters.draft_model.load import load_draft_model
@@ -66,6 +67,7 @@ def load_parts(
     max_context: int | None = None,
     max_rows: int = 1,
     offline: bool = False,
+    align_position_embed: bool = False,
 ) -> Loaded:
     """Open everything; see `LLM.load` for the arguments. Nothing stays open if it fails."""
     wishes = Wishes(drafter, tree, budget, dynamic_tree, max_leaves, breaker_rho, draft_model)
@@ -78,6 +80,8 @@ def load_parts(
         artifact = find_heads(
             heads, source, model_path=resolved.path, drafter=wishes.family(), tokenizer_hash=tokenizer.hash
         )
+    if align_position_embed:
+        source = aligned(source, artifact)
     second = _second(draft_model, source, tokenizer, threads=threads, max_rows=max_rows, offline=offline)
     runtime = load_onnx(source, weights=weights, threads=threads, max_rows=max_rows, max_context=max_context)
     cost, withheld, found = None, False, PLAIN_DECODING

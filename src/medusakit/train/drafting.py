@@ -94,7 +94,7 @@ def tree_stage(place: Place, backbone: Backbone, dataset: Dataset, licenses: Map
 
         def save(**more: Any) -> Artifact:
             origin = provenance(settings, train_tokens=heads["train_tokens"], metrics={**metrics, **more},
-                                licenses=licenses)  # fmt: skip
+                                licenses=licenses, rope=place.model.source.spec.rope)  # fmt: skip
             return save_artifact(candidate, backbone=backbone, drafter=trained.config, tree=tree,
                                  tensors=trained.tensors(), provenance=origin)  # fmt: skip
 

@@ -15,12 +15,13 @@ from medusakit.artifact.schema import Backbone
 from medusakit.train.capture import capture
 from medusakit.train.dataset import Dataset, read_manifest
 from medusakit.train.distill import distill
+from medusakit.train.endpoint_answers import EndpointConfig, answer_remotely, endpoint_of
 from medusakit.train.place import OpenModel, Place
 from medusakit.train.progress import OnProgress, ignore
 from medusakit.train.provenance import backbone_of
 from medusakit.train.recipe import Recipe
 from medusakit.train.seeds import make_seeds, read_json_lines, read_seeds
-from medusakit.train.stages import StageBook, Values
+from medusakit.train.stages import StageBook, Values, digest
 
 STAGES = ("seeds", "distill", "capture", "heads", "calibrate", "tree", "artifact")
 
@@ -82,12 +83,14 @@ class Pipeline:
         return self._book.run("seeds", {**settings, "files": files}, [out], work)
 
     def _distill(self) -> Values:
+        if self.recipe.endpoint is not None:
+            return self._distill_remotely(self.recipe.endpoint)
         config, out = self.recipe.distill, self.work / "distill"
         inputs = {**self._model_inputs(), **config.model_dump(exclude={"rows", "shard_tokens"})}
         inputs["seeds"] = self._book.result("seeds")["sha256"]
 
         def work() -> Values:
-            self._set_aside(out)
+            self._set_aside(out, config.seed, config.settings())
             runtime = self.model.runtime(config.rows)
             try:
                 report = distill(
@@ -104,6 +107,28 @@ class Pipeline:
             return {"summary": f"{report.num_tokens:,} tokens of {report.num_samples:,} answers"}
 
         return self._book.run("distill", inputs, [out], work)
+
+    def _distill_remotely(self, server: EndpointConfig) -> Values:
+        """A server answers into a file named by all that shapes the answers; their states are captured from it."""
+        config, out = self.recipe.distill, self.work / "distill"
+        inputs = {**self._model_inputs(), **config.settings(), "max_tokens": config.max_tokens, "seed": config.seed}
+        inputs |= {"endpoint": server.model or server.url, "seeds": self._book.result("seeds")["sha256"]}
+        file = self.work / f"endpoint-{digest({**inputs, 'max_tokens': 0})}.jsonl"
+
+        def work() -> Values:
+            seeds = read_seeds(self.work / "seeds.jsonl")
+            report = answer_remotely(endpoint_of(server), self.model.tokenizer, seeds, file, config,
+                                     concurrency=server.concurrency, on_progress=self.on_progress)  # fmt: skip
+            self._set_aside(out, 0, {"answers_sha256": sha256_file(file)})
+            runtime = self.model.runtime(1)
+            try:
+                tokens = capture(runtime, self.model.tokenizer, file, out, backbone=self._backbone,
+                                 on_progress=self.on_progress)  # fmt: skip
+            finally:
+                runtime.close()
+            return {"summary": f"{tokens:,} tokens of {report.num:,} conversations, answered by {server.url}"}
+
+        return self._book.run("distill", inputs, [out, file], work)
 
     def _capture(self) -> Values:
         files = [Path(name) for name in self.recipe.capture]
@@ -174,12 +199,11 @@ class Pipeline:
             found |= self._book.result("capture")["licenses"]
         return found
 
-    def _set_aside(self, folder: Path) -> None:
+    def _set_aside(self, folder: Path, seed: int, settings: Values) -> None:
         """Answers cost hours: those made with other settings are kept beside the new ones, and that is said."""
         if not (folder / "manifest.json").exists():
             return
-        found, config = read_manifest(folder), self.recipe.distill
-        wanted = (self._backbone.fingerprint, config.seed, config.settings())
+        found, wanted = read_manifest(folder), (self._backbone.fingerprint, seed, settings)
         if (found.backbone.fingerprint, found.seed, found.settings) != wanted:
             number = sum(1 for _ in folder.parent.glob(f"{folder.name}.old-*"))
             kept = folder.with_name(f"{folder.name}.old-{number}")

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import medusakit
+from medusakit.artifact.rope import rope_record
 from medusakit.artifact.schema import Backbone, Provenance
 from medusakit.engine.measure import machine_name
-from medusakit.models.spec import WeightSource
+from medusakit.models.spec import RopeSpec, WeightSource
 from medusakit.text.tokenizer import Tokenizer
 
 _PACKAGES = ("numpy", "onnxruntime", "torch", "tokenizers")
@@ -36,9 +37,13 @@ def provenance(
     train_tokens: int,
     metrics: Mapping[str, Any],
     licenses: Mapping[str, str],
+    rope: RopeSpec | None = None,
     now: datetime | None = None,
 ) -> Provenance:
-    """`recipe` as it was given, with file names that mean something elsewhere (no folders of this machine)."""
+    """`recipe` as it was given, with file names that mean something elsewhere (no folders of this machine).
+
+    rope  the model's positions, which its fingerprint may not cover (artifact/rope.py)
+    """
     return Provenance(
         created=(now or datetime.now(UTC)).isoformat(timespec="seconds"),
         medusakit=medusakit.__version__,
@@ -48,6 +53,7 @@ def provenance(
             "machine": machine_name(),
             "versions": versions(),
             "licenses": dict(licenses),
+            **({} if rope is None else {"rope": rope_record(rope)}),
         },
         train_tokens=train_tokens,
         metrics=dict(metrics),

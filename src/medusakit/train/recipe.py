@@ -4,6 +4,7 @@ model = "smollm2"          # alias, file, folder or hub id
 capture = ["answers.jsonl.gz"]
 [seeds]                    # train/seeds.py        SeedConfig
 [distill]                  # train/distill.py      DistillConfig
+[endpoint]                 # train/endpoint_answers.py EndpointConfig, only where a server answers
 [heads]                    # train/heads_config.py HeadsConfig
 """
 
@@ -12,12 +13,14 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from medusakit.errors import ConfigError
 from medusakit.train.distill import DistillConfig
+from medusakit.train.endpoint_answers import EndpointConfig
 from medusakit.train.heads_config import HeadsConfig
 from medusakit.train.seeds import SeedConfig
 
@@ -28,6 +31,7 @@ class Recipe(BaseModel):
     """Everything that shapes an artifact. File names are relative to the recipe's folder.
 
     weights     format in which the model answers; f32 gives the hidden states of the model itself
+    endpoint    a server that answers in the model's stead (stage distill); states are still captured here
     capture     files of answers that are there already (train/capture.py)
     tree_nodes  drafted nodes of the calibrated tree; each machine takes the prefix that pays there
     """
@@ -39,6 +43,7 @@ class Recipe(BaseModel):
     capture: tuple[str, ...] = ()
     seeds: SeedConfig = Field(default_factory=SeedConfig)
     distill: DistillConfig = Field(default_factory=lambda: DistillConfig(max_tokens=DEFAULT_TOKENS))
+    endpoint: EndpointConfig | None = None
     heads: HeadsConfig = Field(default_factory=lambda: HeadsConfig.model_validate({}))
     tree_nodes: int = Field(default=63, ge=1, le=255)
 
@@ -86,5 +91,6 @@ def _problem(error: Any) -> str:
     table: Any = Recipe
     for part in error["loc"][:-1]:
         table = table.model_fields[str(part)].annotation
+        table = next((kind for kind in get_args(table) if kind is not NoneType), table)
     nearest = difflib.get_close_matches(str(error["loc"][-1]), list(table.model_fields), n=1)
     return f"unknown key {where}" + (f", did you mean {nearest[0]}?" if nearest else "")

@@ -60,7 +60,7 @@ def make_seeds(config: SeedConfig, out: Path, *, forbidden: BenchmarkTexts | Non
         *_from_files(config, templates),
     ]
     dropped: Counter[str] = Counter()
-    kept = list(_filtered(candidates, config, forbidden, dropped))
+    kept = list(filtered(candidates, config, forbidden, dropped))
     if not kept:
         raise DatasetError(
             "no prompt is left to distil from", hint="in [seeds] of the recipe: a larger templates, or more files"
@@ -117,9 +117,10 @@ def _from_files(config: SeedConfig, templates: PromptTemplates) -> Iterator[Conv
             yield Conversation((*seed.turns, *more), seed.source, seed.license, seed.category)
 
 
-def _filtered(
+def filtered(
     candidates: Iterable[Conversation], config: SeedConfig, forbidden: BenchmarkTexts, dropped: Counter[str]
 ) -> Iterator[Conversation]:
+    """Those that are new, short enough and of no benchmark; `dropped` counts the others by reason."""
     seen = set(_openings(config.answered))
     for seed in candidates:
         reason = _reason(seed, config, forbidden, seen)

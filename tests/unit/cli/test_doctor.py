@@ -18,30 +18,30 @@ GOOD = Machine("a processor", ("avx2", "avx512_vnni"), 4, 8 * checks.GIB)
 
 def test_missing_packages_are_an_error() -> None:
     versions = dict.fromkeys(checks.REQUIRED, "1.0")
-    assert checks.check_packages(versions).severity == "ok"
+    assert checks.check_packages(versions).severity == "info"
     del versions["gguf"]
     finding = checks.check_packages(versions)
-    assert (finding.severity, finding.message) == ("error", "not installed: gguf")
+    assert (finding.severity, finding.evidence) == ("error", "not installed: gguf")
     assert finding.remedy.startswith("pip install")
 
 
 @pytest.mark.parametrize(
     ("features", "severity", "part"),
     [
-        (("avx2", "avx512_vnni"), "ok", "avx2 avx512_vnni"),
-        (("avx2",), "ok", "int8 and int4 gain less"),
+        (("avx2", "avx512_vnni"), "info", "avx2 avx512_vnni"),
+        (("avx2",), "info", "int8 and int4 gain less"),
         ((), "warning", "no vector features known"),
     ],
 )
 def test_processor(features: tuple[str, ...], severity: str, part: str) -> None:
     finding = checks.check_processor(Machine("x", features, 2, 0))
     assert finding.severity == severity
-    assert part in finding.message
+    assert part in finding.evidence
 
 
 @pytest.mark.parametrize(
     ("cores", "threads", "severity", "remedy"),
-    [(4, None, "ok", ""), (4, 4, "ok", ""), (2, 8, "warning", "--threads 2"), (1, None, "warning", "two cores")],
+    [(4, None, "info", ""), (4, 4, "info", ""), (2, 8, "warning", "--threads 2"), (1, None, "warning", "two cores")],
 )
 def test_cores(cores: int, threads: int | None, severity: str, remedy: str) -> None:
     finding = checks.check_cores(Machine("x", (), cores, 0), threads)
@@ -50,21 +50,21 @@ def test_cores(cores: int, threads: int | None, severity: str, remedy: str) -> N
 
 
 def test_thread_variables() -> None:
-    assert checks.check_threads({}, 2).severity == "ok"
-    assert checks.check_threads({"OMP_NUM_THREADS": "2"}, 2).severity == "ok"
+    assert checks.check_threads({}, 2).severity == "info"
+    assert checks.check_threads({"OMP_NUM_THREADS": "2"}, 2).severity == "info"
     assert checks.check_threads({"MKL_NUM_THREADS": "16"}, 2).severity == "warning"
 
 
 def test_memory() -> None:
-    assert checks.check_memory(GOOD, 4 * checks.GIB).severity == "ok"
+    assert checks.check_memory(GOOD, 4 * checks.GIB).severity == "info"
     assert checks.check_memory(GOOD, 9 * checks.GIB).severity == "error"
-    assert checks.check_memory(Machine("x", (), 2, 0), 9 * checks.GIB).severity == "ok", "unknown is not too little"
+    assert checks.check_memory(Machine("x", (), 2, 0), 9 * checks.GIB).severity == "info", "unknown is not too little"
 
 
 def test_cache_is_probed_and_left_clean(tmp_path: Path) -> None:
     findings = list(checks.check_cache(tmp_path / "cache"))
     assert [finding.code for finding in findings] == ["cache", "disk"]
-    assert findings[0].severity == "ok"
+    assert findings[0].severity == "info"
     assert list((tmp_path / "cache").iterdir()) == []
 
 
@@ -73,15 +73,15 @@ def test_the_size_of_the_cache_is_told(tmp_path: Path) -> None:
         (tmp_path / part).mkdir(parents=True)
         with (tmp_path / part / "file").open("wb") as file:
             file.truncate(int(gib * checks.GIB))  # sparse: takes no room
-    message = next(checks.check_cache(tmp_path)).message
+    message = next(checks.check_cache(tmp_path)).evidence
     assert message.endswith("it holds 1.00 GiB: models 0.25 GiB, graphs 0.50 GiB")
 
 
 @pytest.mark.parametrize(
     ("versions", "severity", "said", "remedy"),
     [
-        ((), "ok", "0 MB of built graphs (0)", ""),
-        ((BUILDER_VERSION,), "ok", "540 MB of built graphs (1), none of another version", ""),
+        ((), "info", "0 MB of built graphs (0)", ""),
+        ((BUILDER_VERSION,), "info", "540 MB of built graphs (1), none of another version", ""),
         ((BUILDER_VERSION, 1, 2), "warning", "1,080 MB (2) are another", "medusa models clean"),
     ],
 )
@@ -89,7 +89,7 @@ def test_graphs_that_nothing_uses(versions: tuple[int, ...], severity: str, said
     graphs = [BuiltGraph(Path("g"), "a" * 24, "f32", version, 540_000_000) for version in versions]
     finding = checks.check_graphs(graphs)
     assert (finding.severity, finding.remedy) == (severity, remedy)
-    assert said in finding.message
+    assert said in finding.evidence
 
 
 def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_command_reports_each_finding(invoke: Invoke, monkeypatch: pytest.Monkey
     outcome = invoke("doctor", "-m", "no-such-model", "--json", "-")
     assert outcome.code == 0
     findings = {entry["code"]: entry for entry in json.loads(outcome.out)["findings"]}
-    assert findings["packages"]["severity"] == "ok"
+    assert findings["packages"]["severity"] == "info"
     assert findings["model"]["severity"] == "warning"
     assert findings["model"]["remedy"]
     assert "no-such-model" in invoke("doctor", "-m", "no-such-model").out

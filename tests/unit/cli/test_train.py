@@ -127,3 +127,13 @@ def test_answers_are_written_from_the_work_folder(
     outcome = invoke("train", "answers", "-m", "m.gguf", "--work", "w", "out.jsonl.gz")
     assert outcome.code == 0 and "1,234 conversations written to out.jsonl.gz" in outcome.out
     assert seen == [[Path("w/distill")], Path("w/seeds.jsonl"), "tokenizer of m.gguf", Path("out.jsonl.gz")]
+
+
+def test_a_server_that_answers(invoke: Invoke, pipeline: FakePipeline) -> None:
+    assert (
+        invoke("train", "distill", "--endpoint", "http://h:1", "--endpoint-model", "m", "--api-key-env", "K").code == 0
+    )
+    server = pipeline.recipe.endpoint
+    assert (server.url, server.model, server.api_key_env, server.concurrency) == ("http://h:1", "m", "K", 16)
+    assert invoke("train", "heads").code == 0
+    assert pipeline.recipe.endpoint is None

@@ -20,7 +20,9 @@ from medusakit.runtimes.base import Runtime
 from medusakit.runtimes.reference import ReferenceRuntime
 from medusakit.runtimes.reference_source import ArraySource, random_source
 from medusakit.train import drafting, pipeline
+from medusakit.train.dataset import Dataset
 from medusakit.train.distill import DistillConfig
+from medusakit.train.endpoint_answers import EndpointConfig
 from medusakit.train.heads_config import HeadsConfig
 from medusakit.train.leakage import BenchmarkTexts
 from medusakit.train.pipeline import STAGES, Pipeline, train_all
@@ -29,6 +31,7 @@ from medusakit.train.progress import Progress
 from medusakit.train.recipe import Recipe
 from medusakit.train.seeds import SeedConfig
 from medusakit.tree.cost import StepCost
+from server_fakes import listening, scripted, service_of
 from train_fakes import ChatBytes
 
 SOURCE: ArraySource = random_source(5, 258, hidden_size=32, num_layers=1, context_length=512)
@@ -261,3 +264,20 @@ def test_the_verdict_is_honest(speedup: float, top1: float, words: str) -> None:
 def test_low_accuracy_is_called_not_worth_serving() -> None:
     assert "not worth serving" in drafting.verdict_of_top1(0.29)
     assert "usable" in drafting.verdict_of_top1(0.31) and "good" in drafting.verdict_of_top1(0.5)
+
+
+def test_a_server_answers_in_the_models_stead(tmp_path: Path) -> None:
+    """Its text is captured here, and the finished stage is not run again."""
+    wanted = recipe(tmp_path)
+    seeds = SeedConfig(templates=6, turn_shares=())
+    with listening(service_of(scripted("A plain answer. "))[0]) as url:
+        served = wanted.model_copy(update={"seeds": seeds, "endpoint": EndpointConfig(url=url, concurrency=2)})
+        watch = Watch()
+        pipeline = Pipeline(served, watch.model(), tmp_path / "work", tmp_path / "out", watch)
+        pipeline.run("seeds")
+        pipeline.run("distill")
+        assert watch.opened == {1: 1}
+        said = {ChatBytes().decode(sample.gen.tolist()) for sample in Dataset([tmp_path / "work" / "distill"])}
+        pipeline.run("distill")
+    assert said and all(text in "A plain answer. " * 40 for text in said)
+    assert watch.opened == {1: 1} and "already done" in watch.of("distill")
