@@ -28,7 +28,8 @@ def recorded_rope(artifact: Artifact) -> RopeSpec | None:
         values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in record.items()}
         return RopeSpec(**values)
     except (TypeError, AttributeError) as cause:
-        raise ArtifactError(f"{artifact.path}: the recorded rope cannot be read: {cause}") from cause
+        message = f"{artifact.path}: the recorded rope cannot be read: {cause}"
+        raise ArtifactError(message, hint="medusa train all -m MODEL --out ./heads") from cause
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,11 +75,7 @@ def load_parts(
     resolved = resolve(model, offline=offline)
     source = open_weights(resolved)
     tokenizer = load_tokenizer(resolved)
-    artifact = None
-    if drafter not in WITHOUT_HEADS:
-        artifact = find_heads(
-            heads, source, model_path=resolved.path, drafter=wishes.family(), tokenizer_hash=tokenizer.hash
-        )
+    artifact = _heads(wishes, heads, source, resolved, tokenizer)
     if align_position_embed:
         source = aligned(source, artifact)
     second = _second(draft_model, source, tokenizer, threads=threads, max_rows=max_rows, offline=offline)
@@ -130,11 +126,7 @@ def other_drafting(
         raise UsageError(message, hint="medusa serve -m MODEL")
     wishes = replace(wishes, drafter=wishes.drafter if drafter is None else drafter)
     wishes.check(heads)
-    artifact = None
-    if wishes.drafter not in WITHOUT_HEADS:
-        source, place = parts.source, parts.resolved.path
-        family, vocabulary = wishes.family(), parts.tokenizer.hash
-        artifact = find_heads(heads, source, model_path=place, drafter=family, tokenizer_hash=vocabulary)
+    artifact = _heads(wishes, heads, parts.source, parts.resolved, parts.tokenizer)
     found = speculation(
         wishes,
         artifact,
@@ -146,6 +138,16 @@ def other_drafting(
         on_trip=record_trip,
     )
     return found, artifact
+
+
+def _heads(
+    wishes: Wishes, heads: str, source: WeightSource, resolved: ResolvedModel, tokenizer: Tokenizer
+) -> Artifact | None:
+    """The artifact to draft with, None where the wished drafter needs none."""
+    if wishes.drafter in WITHOUT_HEADS:
+        return None
+    family, vocabulary = wishes.family(), tokenizer.hash
+    return find_heads(heads, source, model_path=resolved.path, drafter=family, tokenizer_hash=vocabulary)
 
 
 def _second(

@@ -96,7 +96,8 @@ def answer_remotely(
             if pressed():
                 raise KeyboardInterrupt
     if not report.num:
-        raise DatasetError(f"no answer of {endpoint.url} could be used: {report.dropped or 'no seeds'}")
+        message = f"no answer of {endpoint.url} could be used: {report.dropped or 'no seeds'}"
+        raise DatasetError(message, hint="check that -m and --endpoint-model are the same model, and the prompts")
     meter.finish(total, _summary(report))
     return report
 
@@ -180,6 +181,8 @@ def _checked(
 def _unusable(tokenizer: Tokenizer, turns: Sequence[str], gens: Sequence[list[int]], text: str, ids: list[int]) -> str:
     if not ids:
         return "empty"
+    if "\ufffd" in text:  # bytes of no character, or of half a one where the answer was cut: the tokens are lost
+        return "characters replaced"
     if tokenizer.decode(ids) != text:
         return "other text after tokenising"
     asked = conversation_ids(tokenizer, turns, gens)
