@@ -14,7 +14,7 @@ from medusakit.diagnosis.findings import Finding
 Tensors = Mapping[str, NDArray[Any]]
 TRAIN = "medusa train all -m MODEL --out ./heads"
 _BIASES = ("bias", "depth")  # `depth` is the bias of each depth, in the families with one cell for all of them
-_PER_DEPTH = ("blocks.", "projection", "depth")
+_PER_DEPTH = ("blocks.", "depth")
 
 
 def is_bias(name: str) -> bool:
