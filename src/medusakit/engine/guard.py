@@ -16,8 +16,8 @@ from medusakit.tree.cost import StepCost
 from medusakit.tree.search import rho_eff
 
 KEEP = 31 / 32  # of a sum over steps
-# Plain steps by which the recent ones of one row may be behind before drafting pauses: luck varies by more than one. The
-# luck of r rows together varies by 1 / sqrt(r) of that.
+# Plain steps by which the recent ones of one row may be behind before drafting pauses: luck varies by more than one.
+# That of r rows together varies by 1 / sqrt(r) of it.
 SLACK = 2.0
 PROBE = 3  # steps
 SHORTEST, LONGEST = 16, 512  # plain steps of a pause
