@@ -39,6 +39,7 @@ class ByteTokenizer:
     special_ids = frozenset({BOS, EOS})
     chat_template: str | None = None
     hash = "bytes"
+    space_prefix = False
 
     def encode(self, text: str, *, add_special: bool = False) -> list[int]:
         return [BOS] * add_special + list(text.encode())

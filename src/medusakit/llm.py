@@ -93,12 +93,14 @@ class LLM:
         max_rows: int = 1,
         offline: bool = False,
         align_position_embed: bool = False,
+        runtime: str = "onnx",
+        device_map: str | None = None,
     ) -> LLM:
         """Load a model and the heads that fit it.
 
         model    alias, path, .gguf, Hugging Face folder or hub id
         heads    "auto" (packaged, or beside the model), "none", or an artifact folder
-        weights  "auto" (follows the file), f32, int8, int4
+        weights  "auto" (follows the file), f32, int8, int4; of the torch runtime "auto", f32, bf16, f16
         drafter  "hybrid" (default): the heads and matches of the text (without heads, matches and recycled successors),
                  merged into one tree; a family of heads alone ("hydra", "medusa"); "suffix" or "recycling" alone;
                  "draft_model": a second model, `draft_model`, smaller and of the same vocabulary
@@ -109,6 +111,8 @@ class LLM:
         breaker_rho   decode plainly after three rounds of 64 steps with rho_eff under this; None: by measured speed
         offline  never ask the network for a hub id
         align_position_embed  run the model with the rope that the heads were trained with, where its config differs
+        runtime  "onnx" (this CPU), or "torch": any causal model of transformers (pip install 'medusakit[torch]')
+        device_map  of the torch runtime, as transformers takes it: "auto", "cuda:0"
         Raises ModelError, ArtifactError, RuntimeFailure; each says what would work.
         """
         return cls(
@@ -128,6 +132,8 @@ class LLM:
                 max_rows=max_rows,
                 offline=offline,
                 align_position_embed=align_position_embed,
+                runtime=runtime,
+                device_map=device_map,
             )
         )
 

@@ -21,14 +21,15 @@ DRAFT_IDS = "draft_ids"
 def check_fits(artifact: Artifact, source: WeightSource, *, tokenizer_hash: str = "") -> None:
     """Raises ArtifactMismatchError with both values if width, vocabulary, tokenizer or fingerprint differ.
 
-    tokenizer_hash  the loaded tokenizer's hash; "" leaves that comparison out (as does an artifact without one)
+    tokenizer_hash  the loaded tokenizer's hash; "" leaves that comparison out (as does an artifact without one), and so
+                    does a source without a fingerprint: a model in memory whose files are not known
     """
     heads, model = artifact.manifest.backbone, source.spec
     pairs: list[tuple[str, object, object]] = [
         ("hidden size", heads.hidden_size, model.hidden_size),
         ("vocabulary", heads.vocab_size, model.vocab_size),
         ("tokenizer hash", heads.tokenizer_hash or tokenizer_hash, tokenizer_hash or heads.tokenizer_hash),
-        ("weights' fingerprint", heads.fingerprint, source.fingerprint),
+        ("weights' fingerprint", heads.fingerprint, source.fingerprint or heads.fingerprint),
     ]
     for what, expected, found in pairs:
         if expected != found:

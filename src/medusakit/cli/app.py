@@ -84,7 +84,11 @@ class App:
                 max_rows=max_rows,
                 offline=config.offline,
                 align_position_embed=config.align_position_embed,
+                runtime=config.runtime,
+                device_map=config.device_map,
             )
+        if limit := llm.runtime.capabilities.limit:
+            self.ui.note(f"{config.model}: {limit}")
         if config.speculation:
             self.ui.advise(*slow_reason(config, llm))
         if note := rounding(llm):

@@ -15,6 +15,8 @@ from medusakit.config import KEYS, Key
 MODEL = (
     "model",
     "heads",
+    "runtime",
+    "device_map",
     "weights",
     "drafter",
     "draft_model",

@@ -35,8 +35,15 @@ class Config:
         None, "model", "hybrid (several sources, the default), a family of heads, suffix, recycling or draft_model"
     )
     draft_model: str | None = _setting(None, "model", "second, smaller model of the same vocabulary, for draft_model")
+    runtime: str = _setting(
+        "onnx", "model", "`onnx`, or `torch`: any causal model of transformers", choices=("onnx", "torch")
+    )
+    device_map: str | None = _setting(None, "model", "devices of the torch runtime, as transformers takes it: auto")
     weights: str = _setting(
-        "auto", "model", "format the weights run in; auto follows the file", choices=("auto", "f32", "int8", "int4")
+        "auto",
+        "model",
+        "format the weights run in; auto follows the file; bf16 and f16 are the torch runtime's",
+        choices=("auto", "f32", "int8", "int4", "bf16", "f16"),
     )
     threads: int | None = _setting(None, "model", "threads of the runtime; all cores if unset", low=1, high=1024)
     max_context: int | None = _setting(

@@ -13,7 +13,7 @@ from medusakit.drafters.hybrid.drafter import HybridDrafter
 from medusakit.drafters.registry import DRAFT_MODEL, HEADLESS, WITHOUT_HEADS
 from medusakit.engine.loading import Loaded
 from medusakit.engine.plan import Plan
-from medusakit.engine.speculation import Wishes, build_drafter, given_tree, with_trees
+from medusakit.engine.speculation import Wishes, build_drafter, given_tree, possible, with_trees
 from medusakit.errors import UsageError
 from medusakit.tree.topology import RankPath
 
@@ -74,6 +74,7 @@ class Choices:
         artifact = None if wishes.drafter in WITHOUT_HEADS else self._artifact
         drafter = self._drafters.get(name) or self._make(name, wishes, artifact)
         if isinstance(tree, tuple):
+            possible(replace(wishes, dynamic=False), self._parts.runtime.capabilities)
             return given_tree(wishes, drafter, tree)
         if tree == DYNAMIC:
             wishes = replace(wishes, tree="auto", dynamic=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from medusakit.artifact.find import find_heads
 from medusakit.artifact.io import Artifact
 from medusakit.artifact.rope import aligned
+from medusakit.config import nearest
 from medusakit.drafters.base import Drafter
 from medusakit.drafters.draft_model.drafter import DraftModelDrafter
 from medusakit.drafters.draft_model.load import load_draft_model
@@ -24,6 +26,8 @@ from medusakit.runtimes.onnx.session import default_threads
 from medusakit.text.tokenizer import Tokenizer, load_tokenizer
 from medusakit.tree.cost import Budget, StepCost
 from medusakit.tree.topology import Topology
+
+RUNTIMES = ("onnx", "torch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +72,32 @@ def load_parts(
     max_rows: int = 1,
     offline: bool = False,
     align_position_embed: bool = False,
+    runtime: str = "onnx",
+    device_map: str | None = None,
 ) -> Loaded:
     """Open everything; see `LLM.load` for the arguments. Nothing stays open if it fails."""
     wishes = Wishes(drafter, tree, budget, dynamic_tree, max_leaves, breaker_rho, draft_model)
     wishes.check(heads)
     resolved = resolve(model, offline=offline)
-    source = open_weights(resolved)
+    source, start = _opened(resolved, runtime, device_map, weights, threads, max_rows, max_context)
     tokenizer = load_tokenizer(resolved)
     artifact = _heads(wishes, heads, source, resolved, tokenizer)
     if align_position_embed:
+        if runtime != "onnx":
+            raise UsageError("the rope of the heads can only be taken by the onnx runtime", hint="--runtime onnx")
         source = aligned(source, artifact)
     second = _second(draft_model, source, tokenizer, threads=threads, max_rows=max_rows, offline=offline)
-    runtime = load_onnx(source, weights=weights, threads=threads, max_rows=max_rows, max_context=max_context)
+    running = start(source)
     cost, withheld, found = None, False, PLAIN_DECODING
-    if artifact is not None or heads != "none" or drafter is not None:
-        cost = remembered_cost(runtime, source.fingerprint, threads or default_threads())
-        withheld = budget is None and runtime.capabilities.exact != "bitwise-ties"
+    asked = artifact is not None or heads != "none" or drafter is not None
+    if asked and running.capabilities.chains:
+        cost = remembered_cost(running, source.fingerprint, threads or default_threads())
+        withheld = budget is None and running.capabilities.exact != "bitwise-ties"
         found = speculation(
             wishes,
             artifact,
             source,
-            runtime,
+            running,
             cost,
             second=second,
             threads=threads,
@@ -98,7 +107,7 @@ def load_parts(
     return Loaded(
         resolved,
         source,
-        runtime,
+        running,
         tokenizer,
         artifact,
         found.drafter,
@@ -148,6 +157,32 @@ def _heads(
         return None
     family, vocabulary = wishes.family(), tokenizer.hash
     return find_heads(heads, source, model_path=resolved.path, drafter=family, tokenizer_hash=vocabulary)
+
+
+def _opened(
+    resolved: ResolvedModel,
+    runtime: str,
+    device_map: str | None,
+    weights: str,
+    threads: int | None,
+    max_rows: int,
+    max_context: int | None,
+) -> tuple[WeightSource, Callable[[WeightSource], Runtime]]:
+    """The weights, and what makes a runtime of them (or of the same with another rope): heads that do not fit are told before minutes of building."""
+    if runtime not in RUNTIMES:
+        raise UsageError(f"runtime {runtime!r} is not known", hint=f"--runtime {nearest(runtime, RUNTIMES) or 'onnx'}")
+    if runtime == "onnx":
+        if device_map is not None:
+            raise UsageError(f"device map {device_map!r} needs the torch runtime", hint="--runtime torch")
+        return open_weights(resolved), lambda source: load_onnx(
+            source, weights=weights, threads=threads, max_rows=max_rows, max_context=max_context
+        )
+    from medusakit.runtimes.torch.load import load_torch
+
+    parts = load_torch(
+        resolved, weights=weights, threads=threads, max_rows=max_rows, max_context=max_context, device_map=device_map
+    )
+    return parts.source, lambda source: parts.runtime
 
 
 def _second(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from medusakit.artifact.io import Artifact
 from medusakit.config import nearest
@@ -26,7 +26,7 @@ from medusakit.engine.measure import draft_seconds
 from medusakit.engine.plan import Plan, make_plan
 from medusakit.errors import UsageError
 from medusakit.models.spec import WeightSource
-from medusakit.runtimes.base import Runtime
+from medusakit.runtimes.base import Capabilities, Runtime
 from medusakit.tree.cost import Budget, Rate, StepCost, best_budget
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy
 from medusakit.tree.search import parse_dense
@@ -149,10 +149,21 @@ def build_drafter(
 def with_trees(
     wishes: Wishes, drafter: HybridDrafter, artifact: Artifact | None, runtime: Runtime, cost: StepCost
 ) -> Speculation:
-    """A drafter with the trees that are wished, and nothing that watches it."""
+    """A drafter with the trees that are wished, and nothing that watches it. Raises UsageError for a tree by shape where
+    the runtime runs chains only."""
+    wishes = possible(wishes, runtime.capabilities)
     if wishes.dynamic and wishes.tree == "auto":
         return _dynamic(wishes, drafter, cost)
     return _static(wishes, drafter, artifact, runtime, cost)
+
+
+def possible(wishes: Wishes, capabilities: Capabilities) -> Wishes:
+    """Chains where the runtime runs no trees. Raises UsageError for a tree that was asked for by shape."""
+    if capabilities.trees:
+        return wishes
+    if wishes.tree != "auto" or not wishes.dynamic:
+        raise UsageError(f"this model takes no tree of a given shape: {capabilities.limit}", hint="--tree auto")
+    return replace(wishes, max_leaves=1)
 
 
 def given_tree(wishes: Wishes, drafter: HybridDrafter, paths: Sequence[RankPath]) -> Plan:

@@ -26,6 +26,9 @@ class Capabilities:
     max_rows     rows that may be active at once
     max_context  positions a row may hold, root and drafted nodes included
     requantised  tensors whose stored values were rounded again: what runs is not quite the file's model
+    trees        a pass may run a tree; False: chains only (or, with `chains` False as well, one token at a time)
+    limit        why, for people
+    backend      what computes it
     """
 
     weights: str
@@ -34,6 +37,9 @@ class Capabilities:
     max_context: int
     trees: bool = True
     requantised: int = 0
+    chains: bool = True
+    limit: str = ""
+    backend: str = "onnx"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ def card_of(parts: Loaded, name: str, drafting: Drafting) -> Card:
         found.weights,
         drafting.drafter,
         drafting.heads,
+        found.backend,
     )
 
 

@@ -39,10 +39,11 @@ class Card:
     weights: str
     drafter: str
     heads: str = ""
+    backend: str = "onnx"
 
     @property
     def system_fingerprint(self) -> str:
-        return f"fp_{(self.heads or self.fingerprint)[:10]}_onnx_{self.weights}"
+        return f"fp_{(self.heads or self.fingerprint)[:10]}_{self.backend}_{self.weights}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class Service:
         """The model answers from now on."""
         card = serving.card
         self._serving = serving
-        self.metrics.describe(backend=f"onnx-{card.weights}", model=card.name, artifact=card.heads or "none")
+        self.metrics.describe(backend=f"{card.backend}-{card.weights}", model=card.name, artifact=card.heads or "none")
         if self._status == "loading":
             self._status = "ready"
 

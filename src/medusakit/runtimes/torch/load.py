@@ -1,0 +1,119 @@
+"""Open a model with transformers and give it a runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from medusakit.errors import MissingExtraError, ModelError, UsageError
+from medusakit.models.resolve import ResolvedModel, open_weights
+from medusakit.models.spec import WeightSource
+from medusakit.runtimes.base import Capabilities, Runtime
+
+WEIGHTS = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+
+
+@dataclass(frozen=True, slots=True)
+class TorchParts:
+    source: WeightSource
+    runtime: Runtime
+
+
+def load_torch(
+    resolved: ResolvedModel,
+    *,
+    weights: str = "auto",
+    threads: int | None = None,
+    max_rows: int = 1,
+    max_context: int | None = None,
+    device_map: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> TorchParts:
+    """Any causal language model that transformers reads, quantised ones included.
+
+    weights     f32, bf16, f16, or auto: float32 on the CPU, what the files store where `device_map` is given
+    device_map  as transformers takes it: "auto", "cuda:0"
+    options     further arguments of `from_pretrained`
+    Raises MissingExtraError without torch or transformers, ModelError with transformers' own reason.
+    """
+    model = pretrained(resolved, weights=weights, threads=threads, device_map=device_map, options=options)
+    if resolved.kind == "gguf":
+        return torch_parts(model, open_weights(resolved), max_rows=max_rows, max_context=max_context)
+    return torch_parts(model, folder=resolved.path, max_rows=max_rows, max_context=max_context)
+
+
+def pretrained(
+    resolved: ResolvedModel,
+    *,
+    weights: str = "auto",
+    threads: int | None = None,
+    device_map: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Any:
+    """The transformers model, for inference; see `load_torch`."""
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM
+    except ImportError as cause:
+        raise MissingExtraError(
+            f"runtime torch needs {cause.name}, which is not installed", hint="pip install 'medusakit[torch]'"
+        ) from cause
+    if weights not in ("auto", *WEIGHTS):
+        raise UsageError(
+            f"weights {weights!r} are not a format of the torch runtime", hint=f"one of: auto, {', '.join(WEIGHTS)}"
+        )
+    if threads:
+        torch.set_num_threads(threads)
+    chosen = ("auto" if device_map else "f32") if weights == "auto" else weights
+    arguments: dict[str, Any] = {"dtype": WEIGHTS.get(chosen, "auto")}
+    if device_map:
+        arguments["device_map"] = device_map
+    folder = resolved.path
+    if resolved.kind == "gguf":
+        folder, arguments["gguf_file"] = resolved.path.parent, resolved.path.name
+    try:
+        return AutoModelForCausalLM.from_pretrained(folder, **arguments, **(options or {})).eval()
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        raise ModelError(
+            f"transformers cannot load {resolved.path}: {error}", hint="medusa models list   names some that run"
+        ) from error
+
+
+def torch_parts(
+    model: Any,
+    source: WeightSource | None = None,
+    *,
+    folder: Path | None = None,
+    max_rows: int = 1,
+    max_context: int | None = None,
+) -> TorchParts:
+    """Source and runtime of a transformers model that is loaded, which stays usable by others.
+
+    source  the file that it was made from, if another reader knows it; folder: that of its files
+    """
+    import torch
+
+    from medusakit.runtimes.torch.model import CausalModel
+    from medusakit.runtimes.torch.probe import fitting_runtime
+    from medusakit.runtimes.torch.source import TorchSource
+
+    causal = CausalModel(model)
+    own = TorchSource(causal, folder)
+    limit = own.spec.context_length
+    if max_context is not None and not 0 < max_context <= limit:
+        raise UsageError(
+            f"max_context {max_context} is outside 1 to {limit}, the model's own limit", hint=f"--max-context {limit}"
+        )
+    names = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+    exact = "bitwise-ties" if causal.dtype == torch.float32 else "numerical-ties"
+    quantised = getattr(model, "hf_quantizer", None) is not None
+    capabilities = Capabilities(
+        "quantised" if quantised else names.get(causal.dtype, str(causal.dtype)),
+        "numerical-ties" if quantised else exact,
+        max_rows,
+        max_context or limit,
+        backend="torch",
+    )
+    return TorchParts(source or own, fitting_runtime(causal, own.spec, capabilities))

@@ -1,0 +1,193 @@
+"""Runtime `torch`: any causal language model of transformers through its own forward, on the CPU or a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from medusakit.errors import RuntimeFailure
+from medusakit.models.spec import ModelSpec
+from medusakit.runtimes.base import Capabilities, RowMemory
+from medusakit.runtimes.torch.cache import TreeCache
+from medusakit.runtimes.torch.masks import Segment, tree_masks
+from medusakit.runtimes.torch.model import CausalModel
+from medusakit.runtimes.torch.rows import RowTable
+from medusakit.runtimes.torch.scores import TorchScores, as_numpy
+from medusakit.tree.topology import FloatArray, Tree
+
+_CHUNK = 256  # prompt positions a pass: attention scores of a chunk stay in some tens of megabytes
+
+
+class TorchRuntime(RowTable):
+    """A `Runtime` whose KV lies in a `TreeCache`.
+
+    windows  what the attention layers see, by kind (`layer_windows`); None: the model makes its own masks, which it does
+             for texts that only go on, so trees must be chains
+    """
+
+    def __init__(
+        self, model: CausalModel, spec: ModelSpec, capabilities: Capabilities, windows: Mapping[str, int] | None
+    ) -> None:
+        super().__init__(spec, capabilities)
+        self.model, self._windows = model, windows
+        self._cache = TreeCache(spec.num_layers)
+        self._lengths: dict[int, int] = {}
+        self._pending: dict[int, Segment] = {}
+
+    def add_row(self) -> int:
+        row = self._take_slot()
+        self._lengths[row] = 0
+        return row
+
+    def drop_row(self, row: int) -> None:
+        self._cache.wipe(self._slot(row))
+        del self._slots[row], self._lengths[row]
+        self._pending.pop(row, None)
+        if not self._slots:
+            self._cache.clear()
+
+    def length(self, row: int) -> int:
+        self._slot(row)
+        return self._lengths[row]
+
+    def prefill(self, row: int, ids: Sequence[int]) -> TorchScores:
+        hidden, logits = self._append(row, ids)[-1]
+        return TorchScores(logits[0, -1:], hidden[0, -1:])
+
+    def hidden_states(self, row: int, ids: Sequence[int]) -> FloatArray:
+        return np.concatenate([as_numpy(hidden[0]) for hidden, _ in self._append(row, ids)])
+
+    def forward(self, trees: Sequence[tuple[int, Tree]]) -> list[TorchScores]:
+        segments = [self._segment(row, tree) for row, tree in trees]
+        if len({segment.slot for segment in segments}) != len(segments) or not segments:
+            raise RuntimeFailure(f"forward takes each row once, got rows {[row for row, _ in trees]}")
+        if self._windows is None:  # its own masks know one row at a time
+            scores = [self._scores([segment])[0] for segment in segments]
+        else:
+            scores = self._scores(segments)
+        self._pending.update((row, segment) for (row, _), segment in zip(trees, segments, strict=True))
+        return scores
+
+    def commit(self, row: int, nodes: Sequence[int]) -> None:
+        slot, segment = self._slot(row), self._pending.pop(row, None)
+        if segment is None or segment.topology is None:
+            raise RuntimeFailure(f"row {row} has no forward pass to commit")
+        kept = list(nodes)
+        if kept and not (0 <= kept[-1] < segment.num_nodes and kept == segment.topology.path(kept[-1])):
+            raise RuntimeFailure(f"nodes {kept} are not a path from the root of a tree of {segment.num_nodes} nodes")
+        if kept != list(range(len(kept))):  # otherwise they lie where they belong
+            self._cache.move(slot, [segment.length + node for node in kept], segment.length)
+        self._lengths[row] += len(kept)
+
+    def truncate(self, row: int, length: int) -> None:
+        held = self.length(row)
+        if not 0 <= length <= held:
+            raise RuntimeFailure(f"row {row} has {held} positions, so it cannot be cut to {length}")
+        self._lengths[row] = length
+        self._pending.pop(row, None)
+
+    def fill(self, row: int, length: int) -> None:
+        self._check_context(length)
+        self._make_room(row, length)
+        self._lengths[row] = length
+
+    def save(self, row: int) -> RowMemory:
+        parts = self._cache.save(self._slot(row), self._lengths[row])
+        return RowMemory(self._lengths[row], tuple(_bits(part) for part in parts))
+
+    def restore(self, row: int, memory: RowMemory, length: int) -> None:
+        if self.length(row) or not 0 <= length <= memory.length:
+            raise RuntimeFailure(
+                f"{length} of {memory.length} positions cannot begin a row that holds {self._lengths[row]}"
+            )
+        self._make_room(row, length)
+        parts = [_floats(part, self.model.dtype).to(self.model.device) for part in memory.arrays]
+        self._cache.restore(self._slot(row), parts, length)
+        self._lengths[row] = length
+
+    def close(self) -> None:
+        """Give back the memory and leave the model as it was; the runtime is of no use afterwards."""
+        self.model.close()
+        self._cache.clear()
+        self._slots.clear()
+
+    def own_scores(self, row: int, token_id: int) -> FloatArray:
+        """[V] scores after one more token, with the masks that the model makes itself; nothing is kept. For the probe
+        of windows."""
+        _, logits = self._pass([Segment(self._slot(row), self._lengths[row], self._checked([token_id]))], own=True)
+        return as_numpy(logits[0, -1])
+
+    def _make_room(self, row: int, length: int) -> None:
+        self._cache.aim([self._slot(row)], [0], length)
+        self._cache.grow()
+
+    def _append(self, row: int, ids: Sequence[int]) -> list[tuple[Any, Any]]:
+        """Run `ids` in chunks; per chunk (hidden states of all positions, logits of the last)."""
+        slot, tokens = self._slot(row), self._checked(ids)
+        self._check_context(self._lengths[row] + len(tokens))
+        self._pending.pop(row, None)
+        chunks = []
+        for start in range(0, len(tokens), _CHUNK):
+            segment = Segment(slot, self._lengths[row], tokens[start : start + _CHUNK])
+            chunks.append(self._pass([segment], last_only=True))
+            self._lengths[row] += segment.num_nodes
+        return chunks
+
+    def _segment(self, row: int, tree: Tree) -> Segment:
+        slot, topology = self._slot(row), tree.topology
+        self._check_context(self._lengths[row] + topology.max_depth + 1)
+        if self._windows is None and topology.max_depth != topology.num_nodes - 1:
+            raise RuntimeFailure(
+                f"a tree of {topology.num_nodes} nodes and depth {topology.max_depth}, but this model runs chains only: "
+                f"{self._capabilities.limit}",
+                hint="--max-leaves 1",
+            )
+        return Segment(slot, self._lengths[row], self._checked(tree.tokens), topology)
+
+    def _scores(self, segments: Sequence[Segment]) -> list[TorchScores]:
+        hidden, logits = self._pass(segments)
+        return [
+            TorchScores(logits[row, : segment.num_nodes], hidden[row, : segment.num_nodes])
+            for row, segment in enumerate(segments)
+        ]
+
+    def _pass(self, segments: Sequence[Segment], *, last_only: bool = False, own: bool = False) -> tuple[Any, Any]:
+        """(hidden [rows, n, d], logits [rows, n or 1, V]) of a pass, shorter rows padded to the longest."""
+        width = max(segment.num_nodes for segment in segments)
+        ids, positions = np.zeros((2, len(segments), width), np.int64)
+        for row, segment in enumerate(segments):
+            ids[row, : segment.num_nodes] = segment.ids
+            positions[row] = segment.length
+            positions[row, : segment.num_nodes] += segment.depths
+        self._cache.aim([segment.slot for segment in segments], [segment.length for segment in segments], width)
+        device, mask = self.model.device, None
+        if self._windows is not None and not own:
+            mask = tree_masks(segments, self._windows, self.model.dtype, device)
+        try:
+            hidden, logits, _ = self.model.run(
+                torch.from_numpy(ids).to(device),
+                cache=self._cache,
+                positions=torch.from_numpy(positions).to(device),
+                mask=mask,
+                last_only=last_only,
+            )
+        except RuntimeError as error:
+            raise RuntimeFailure(
+                f"the forward pass of {[segment.num_nodes for segment in segments]} nodes failed: {error}",
+                hint="a smaller --max-context or --budget if memory is short; medusa doctor   tells what there is",
+            ) from error
+        return hidden, logits
+
+
+def _bits(tensor: Any) -> np.ndarray[Any, Any]:
+    """As NumPy holds it: bfloat16, which it lacks, as the same bits in int16."""
+    array: np.ndarray[Any, Any] = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array
+
+
+def _floats(array: np.ndarray[Any, Any], dtype: Any) -> Any:
+    tensor = torch.from_numpy(array)
+    return tensor.view(dtype) if dtype == torch.bfloat16 and tensor.dtype == torch.int16 else tensor

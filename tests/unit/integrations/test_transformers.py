@@ -1,0 +1,189 @@
+"""The plugin: `generate` of a hooked model says what it said before, in every mode that trees take over, and in those
+that they leave alone; and a service needs two lines.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, LogitsProcessor, LogitsProcessorList, StoppingCriteria
+from transformers import StoppingCriteriaList as Criteria
+
+from medusakit.errors import UsageError
+from medusakit.integrations.transformers import Handle, medusa_hook, medusa_tree_decode
+
+VOCAB = 64
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def tiny(family: str = "llama", **settings: Any) -> Any:
+    """A random model that soon repeats itself, so that drafting from the text finds something."""
+    torch.manual_seed(4)
+    config = AutoConfig.for_model(
+        family, vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=0, **settings,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(8)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return tiny()
+
+
+@pytest.fixture
+def hooked(model: Any) -> Iterator[Handle]:
+    with medusa_hook(model) as handle:
+        yield handle
+
+
+def prompt(seed: int, length: int = 12) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).integers(3, VOCAB, (1, length)))
+
+
+def both(handle: Handle, ids: torch.Tensor, **kwargs: Any) -> tuple[list[int], list[int]]:
+    """(hooked, as before) from the same state of the generator."""
+    torch.manual_seed(9)
+    ours = handle.model.generate(ids, **kwargs)
+    torch.manual_seed(9)
+    before = handle.own_generate(ids, **kwargs)
+    return ours[0].tolist(), before[0].tolist()
+
+
+def test_greedy_is_the_models_own_on_a_hundred_prompts(hooked: Handle) -> None:
+    for seed in range(100):
+        ours, before = both(hooked, prompt(seed, 4 + seed % 20), max_new_tokens=24, do_sample=False)
+        assert ours == before
+    assert hooked.tau > 1.2  # it did draft
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"do_sample": True},
+        {"do_sample": True, "temperature": 0.6, "top_k": 8, "top_p": 0.9},
+        {"do_sample": True, "repetition_penalty": 1.3, "min_p": 0.02},
+        {"do_sample": False, "no_repeat_ngram_size": 3},
+        {"do_sample": False, "min_new_tokens": 30},
+        {"do_sample": False, "bad_words_ids": [[5], [7, 9]]},
+    ],
+)
+def test_sampling_parameters_mean_what_they_meant(hooked: Handle, settings: dict[str, Any]) -> None:
+    for seed in range(6):
+        ours, before = both(hooked, prompt(seed), max_new_tokens=40, **settings)
+        assert ours == before
+
+
+def test_processors_and_criteria_of_the_caller_see_every_token_once_in_order(hooked: Handle) -> None:
+    seen: list[list[int]] = []
+
+    class Watch(LogitsProcessor):
+        def __call__(self, input_ids: Any, scores: Any) -> Any:
+            seen.append(input_ids[0].tolist())
+            return scores
+
+    class AtTen(StoppingCriteria):
+        def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
+            return torch.tensor([input_ids.shape[1] >= 22])
+
+    ids = hooked.model.generate(
+        prompt(1), max_new_tokens=99, logits_processor=LogitsProcessorList([Watch()]),
+        stopping_criteria=Criteria([AtTen()]), min_new_tokens=50,
+    )[0].tolist()  # fmt: skip
+    assert len(ids) == 22
+    assert seen == [ids[:end] for end in range(12, 22)]
+
+
+def test_streamers_get_the_prompt_and_then_every_token(hooked: Handle) -> None:
+    class Log:
+        def __init__(self) -> None:
+            self.parts: list[list[int]] = []
+            self.ended = False
+
+        def put(self, value: Any) -> None:
+            self.parts.append(value.reshape(-1).tolist())
+
+        def end(self) -> None:
+            self.ended = True
+
+    logs = [Log(), Log()]
+    ids = hooked.model.generate(prompt(2), max_new_tokens=20, streamer=logs[0])[0].tolist()
+    hooked.own_generate(prompt(2), max_new_tokens=20, streamer=logs[1])
+    assert logs[0].parts == logs[1].parts and logs[0].ended
+    assert sum(logs[0].parts, []) == ids
+
+
+@pytest.mark.parametrize(
+    "settings", [{"num_beams": 2}, {"num_return_sequences": 2, "do_sample": True}, {"use_cache": False}]
+)
+def test_what_trees_do_not_do_runs_as_before(hooked: Handle, settings: dict[str, Any]) -> None:
+    ours, before = both(hooked, prompt(3), max_new_tokens=12, **settings)
+    assert ours == before and hooked.num_steps == 0
+
+
+def test_batches_and_padding_run_as_before(hooked: Handle) -> None:
+    ids, mask = torch.cat([prompt(1), prompt(2)]), torch.ones(2, 12, dtype=torch.long)
+    mask[0, :3] = 0
+    ours, before = both(hooked, ids, attention_mask=mask, max_new_tokens=12)
+    assert ours == before
+    found = hooked.model.generate(prompt(1), max_new_tokens=6, return_dict_in_generate=True, output_scores=True)
+    assert len(found.scores) == found.sequences.shape[1] - 12
+
+
+def test_it_comes_off_cleanly(model: Any) -> None:
+    before = model.generate(prompt(5), max_new_tokens=20)
+    hooks = len(model.lm_head._forward_pre_hooks)
+    handle = medusa_hook(model)
+    with pytest.raises(UsageError, match="hooked already"):
+        medusa_hook(model)
+    assert torch.equal(medusa_tree_decode(model, prompt(5), max_new_tokens=20), before) and handle.num_steps
+    assert model(prompt(5)).logits.shape == (1, 12, VOCAB)  # its forward is for others as it was
+    handle.unhook()
+    handle.unhook()
+    assert "generate" not in vars(model) and not hasattr(model, "medusa_handle")
+    assert len(model.lm_head._forward_pre_hooks) == hooks
+    with pytest.raises(UsageError, match="not hooked"):
+        medusa_tree_decode(model, prompt(5))
+
+
+def test_the_tree_cache_reuses_what_earlier_calls_left(model: Any) -> None:
+    with medusa_hook(model, enable_tree_cache=True) as handle:
+        ours, before = both(handle, prompt(6, 30), max_new_tokens=20)
+        assert ours == before
+        longer = torch.tensor([[*ours, 7, 8]])
+        ours, before = both(handle, longer, max_new_tokens=20)
+        assert ours == before and handle.prefixes is not None
+        assert handle.prefixes.state().hit_tokens >= 40
+
+
+def test_a_model_without_trees_goes_on_as_before() -> None:
+    model = tiny("mamba", state_size=8)
+    with medusa_hook(model) as handle:
+        ours, before = both(handle, prompt(1), max_new_tokens=12)
+        assert ours == before and handle.num_steps == 0 and "trees" in handle.runtime.capabilities.limit
+
+
+def test_an_existing_service_is_converted_by_two_lines(model: Any) -> None:
+    """examples/service.py answers requests with transformers; `convert` in it holds the two lines."""
+    spec = importlib.util.spec_from_file_location("service", EXAMPLES / "service.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    service = module.Service(model)
+    request = {"ids": prompt(8)[0].tolist(), "max_new_tokens": 24}
+    before = service.answer(request)
+    handle = module.convert(service, None)
+    assert service.answer(request) == before and handle.num_steps > 0
+    handle.unhook()
+    assert service.answer(request) == before
