@@ -168,7 +168,8 @@ def _opened(
     max_rows: int,
     max_context: int | None,
 ) -> tuple[WeightSource, Callable[[WeightSource], Runtime]]:
-    """The weights, and what makes a runtime of them (or of the same with another rope): heads that do not fit are told before minutes of building."""
+    """The weights, and what makes a runtime of them or of the same with another rope: heads that do not fit are told
+    before minutes of building."""
     if runtime not in RUNTIMES:
         raise UsageError(f"runtime {runtime!r} is not known", hint=f"--runtime {nearest(runtime, RUNTIMES) or 'onnx'}")
     if runtime == "onnx":

@@ -149,8 +149,8 @@ def build_drafter(
 def with_trees(
     wishes: Wishes, drafter: HybridDrafter, artifact: Artifact | None, runtime: Runtime, cost: StepCost
 ) -> Speculation:
-    """A drafter with the trees that are wished, and nothing that watches it. Raises UsageError for a tree by shape where
-    the runtime runs chains only."""
+    """A drafter with the trees that are wished, and nothing that watches it. Raises UsageError for a tree by shape
+    where the runtime runs chains only."""
     wishes = possible(wishes, runtime.capabilities)
     if wishes.dynamic and wishes.tree == "auto":
         return _dynamic(wishes, drafter, cost)

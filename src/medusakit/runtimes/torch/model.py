@@ -9,7 +9,6 @@ import torch
 
 from medusakit.errors import UnsupportedModelError
 
-
 _CACHE_NAMES = ("cache", "cache_params", "past_key_values")  # by version of transformers and family
 
 

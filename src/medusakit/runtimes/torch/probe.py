@@ -9,7 +9,7 @@ that the model makes itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -32,11 +32,8 @@ ROUGH = 0.15  # the same, in formats that round more
 _LONGEST_WINDOW = 8192  # positions that the probe fills at most
 
 
-@dataclass(frozen=True, slots=True)
 class _Fault(Exception):
-    """What the probe found."""
-
-    what: str
+    """What the probe found, as its text."""
 
 
 def fitting_runtime(model: CausalModel, spec: ModelSpec, capabilities: Capabilities) -> Runtime:
@@ -47,7 +44,8 @@ def fitting_runtime(model: CausalModel, spec: ModelSpec, capabilities: Capabilit
         reason = f"it has layers of the kind {', '.join(kinds)}"
     else:
         runtime = TorchRuntime(model, spec, capabilities, windows)
-        reason = _fault(lambda: (_check_shape(runtime, model, _SHAPE, [0, 2, 4, 6]), _check_windows(runtime, windows)))
+        reason = _fault(lambda: _check_shape(runtime, model, _SHAPE, [0, 2, 4, 6]))
+        reason = reason or _fault(lambda: _check_windows(runtime, windows))
         if not reason:
             return runtime
     limit = f"trees do not work with this model: {reason}"
@@ -65,7 +63,7 @@ def _fault(check: Callable[[], object]) -> str:
     try:
         check()
     except _Fault as fault:
-        return fault.what
+        return str(fault)
     except MedusaError as error:
         return error.message.splitlines()[0]
     except Exception as error:

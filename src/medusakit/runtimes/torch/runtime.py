@@ -24,8 +24,8 @@ _CHUNK = 256  # prompt positions a pass: attention scores of a chunk stay in som
 class TorchRuntime(RowTable):
     """A `Runtime` whose KV lies in a `TreeCache`.
 
-    windows  what the attention layers see, by kind (`layer_windows`); None: the model makes its own masks, which it does
-             for texts that only go on, so trees must be chains
+    windows  what the attention layers see, by kind (`layer_windows`); None: the model makes its own masks, which
+             are for texts that only go on, so trees must be chains
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class TorchRuntime(RowTable):
         self._check_context(self._lengths[row] + topology.max_depth + 1)
         if self._windows is None and topology.max_depth != topology.num_nodes - 1:
             raise RuntimeFailure(
-                f"a tree of {topology.num_nodes} nodes and depth {topology.max_depth}, but this model runs chains only: "
+                f"a tree of {topology.num_nodes} nodes is {topology.max_depth} deep, but this model runs chains only: "
                 f"{self._capabilities.limit}",
                 hint="--max-leaves 1",
             )
