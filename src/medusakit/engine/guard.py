@@ -16,9 +16,10 @@ from medusakit.tree.cost import StepCost
 from medusakit.tree.search import rho_eff
 
 KEEP = 31 / 32  # of a sum over steps
-# Plain steps by which the recent ones of one row may be behind before drafting pauses: luck varies by more than one.
-# That of r rows together varies by 1 / sqrt(r) of it.
-SLACK = 2.0
+# Plain steps by which the recent ones of one row may be behind before drafting pauses. Luck varies by more than one if
+# every step has a tree, by sqrt(share) of that if only a share has: a draft of which nothing is verified is a certain
+# loss. The luck of r rows together varies by 1 / sqrt(r) of one's.
+SLACK, LUCK = 0.5, 1.5
 PROBE = 3  # steps
 SHORTEST, LONGEST = 16, 512  # plain steps of a pause
 TRIPPED = 256  # plain steps before the first probe after the breaker tripped
@@ -51,6 +52,7 @@ class _Sums:
     offered: float = 0.0
     accepted: float = 0.0
     rows: float = 0.0
+    trees: float = 0.0
 
     def add(self, outcome: Outcome, plain_s: float, keep: float) -> None:
         self.plain_s = keep * self.plain_s + plain_s
@@ -60,6 +62,7 @@ class _Sums:
         self.offered = keep * self.offered + outcome.offered
         self.accepted = keep * self.accepted + outcome.accepted
         self.rows = keep * self.rows + outcome.num_rows
+        self.trees = keep * self.trees + (outcome.width > 1)
 
 
 class Guard:
@@ -114,15 +117,19 @@ class Guard:
         self._round.add(outcome, plain_s, 1.0)
         if self._probing and self._recent.steps < PROBE - 0.5:
             return
-        slack = 0.0 if self._probing else SLACK * plain_step / math.sqrt(outcome.num_rows)
         self._busy = outcome.num_rows
-        if self._recent.plain_s + slack < self._recent.spent_s:
+        if self._recent.plain_s + self._slack(outcome.num_rows) * plain_step < self._recent.spent_s:
             self._rest(self._pause)
             self._pause = min(2 * self._pause, LONGEST)
         elif self._probing:
             self._probing, self._pause = False, max(SHORTEST, self._pause // 2)
         if self._round.steps == ROUND:
             self._close_round()
+
+    def _slack(self, num_rows: int) -> float:
+        """In plain steps."""
+        share = self._recent.trees / self._recent.steps
+        return 0.0 if self._probing else (SLACK + LUCK * math.sqrt(share)) / math.sqrt(num_rows)
 
     def _rest(self, steps: int) -> None:
         self._left, self._probing = steps, False

@@ -103,28 +103,39 @@ def test_a_new_request_ends_a_long_pause_soon() -> None:
     assert True in decode(guard, FRESH + 1, always(1))
 
 
-def many(plan: Plan, rows: int, *, tokens: int, draft_s: float = 0.1) -> Outcome:
-    """A step of several rows whose passes cost what one costs."""
+FLAT = StepCost.single({1: 1.0, 64: 1.0})
+
+
+def many(plan: Plan, rows: int, *, tokens: int, draft_s: float = 0.1, width: int = 4) -> Outcome:
+    """A step of several rows whose passes all cost the same."""
     if plan is PLAIN_PLAN:
         return Outcome(plan, rows, rows, 0, 0, rows, 1, 100, 0.0, 1.0, 0.0)
-    return Outcome(plan, rows, tokens, 3 * rows, tokens - rows, rows, 1, 100, draft_s, 1.0, 0.0)
+    return Outcome(plan, rows, tokens, 3 * rows, tokens - rows, width * rows, width, 100, draft_s, 1.0, 0.0)
+
+
+def drafted_share(rows: int, **facts: float) -> float:
+    """Of 400 steps that draft in vain."""
+    guard, found = Guard(FLAT), []
+    for _ in range(400):
+        found.append(guard.drafts())
+        guard.learn(many(PLAN if found[-1] else PLAIN_PLAN, rows, tokens=rows, **facts))  # type: ignore[arg-type]
+    return float(np.mean(found))
 
 
 def test_a_small_loss_of_many_rows_is_no_luck() -> None:
     """Behind by 3 % a step: one row may be unlucky so far, sixteen together are not."""
 
-    def drafted(rows: int) -> float:
-        guard, found = Guard(StepCost.single({1: 1.0, 16: 1.0})), []
-        for _ in range(400):
-            found.append(guard.drafts())
-            guard.learn(many(PLAN if found[-1] else PLAIN_PLAN, rows, tokens=rows, draft_s=0.03))
-        return float(np.mean(found))
+    assert drafted_share(1, draft_s=0.03) == 1.0
+    assert drafted_share(16, draft_s=0.03) < 0.2
 
-    assert drafted(1) == 1.0 and drafted(16) < 0.2
+
+def test_drafts_that_bring_no_tree_are_a_certain_loss() -> None:
+    assert drafted_share(1, draft_s=0.05, width=4) > 2 * drafted_share(1, draft_s=0.05, width=1)
+    assert drafted_share(1, draft_s=0.05, width=1) < 0.15
 
 
 def test_a_pause_ends_soon_when_half_the_rows_have_left() -> None:
-    guard = Guard(StepCost.single({1: 1.0, 16: 1.0}))
+    guard = Guard(FLAT)
     while guard.drafts():
         guard.learn(many(PLAN, 8, tokens=8, draft_s=1.0))
     for rows, left in ((8, SHORTEST - 1), (5, SHORTEST - 2), (4, FRESH - 1), (4, FRESH - 2)):
