@@ -12,8 +12,8 @@ import random
 from functools import lru_cache
 from typing import Any
 
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
-from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from medusakit.text.gguf import vocabulary_from_gguf
 from medusakit.text.pieces import BYTE_OF_CHAR, CHAR_OF_BYTE
@@ -120,6 +120,18 @@ def byte_metadata() -> dict[str, Any]:
 def byte_tokenizer(**more: Any) -> Tokenizer:
     """`more`: keys on top, without their `tokenizer.`: chat_template="..."."""
     return Tokenizer(vocabulary_from_gguf(byte_metadata() | {f"tokenizer.{key}": value for key, value in more.items()}))
+
+
+def byte_backend() -> Backend:
+    """The vocabulary of `byte_tokenizer`, to be saved as a tokenizer.json."""
+    texts = byte_metadata()["tokenizer.ggml.tokens"]
+    vocab = {text: token_id for token_id, text in enumerate(texts[:258])}
+    backend = Backend(models.BPE(vocab, [("t", "h"), ("th", "e")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in texts[258:260]])
+    backend.add_tokens([AddedToken("<think>", special=False, normalized=False)])
+    return backend
 
 
 def spm_metadata(*, space_prefix: bool = True) -> dict[str, Any]:

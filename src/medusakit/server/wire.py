@@ -199,7 +199,7 @@ class ErrorBody(BaseModel):
     message: str
     type: str
     param: str | None
-    code: str | None
+    code: str
 
 
 class ErrorReply(BaseModel):

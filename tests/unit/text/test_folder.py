@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, processors
 from tokenizers import Tokenizer as Backend
 
 from medusakit.errors import TokenizerError
@@ -15,7 +15,7 @@ from medusakit.models.resolve import ResolvedModel
 from medusakit.text.gguf import vocabulary_from_gguf
 from medusakit.text.tokenizer import Tokenizer, load_tokenizer
 from tiny import write_gguf
-from vocabularies import TEXTS, byte_metadata, byte_tokenizer, random_texts, spm_metadata, spm_tokenizer
+from vocabularies import TEXTS, byte_backend, byte_metadata, byte_tokenizer, random_texts, spm_metadata, spm_tokenizer
 
 CORPUS = TEXTS + random_texts(100)
 
@@ -26,17 +26,6 @@ def save(folder: Path, backend: Backend, **files: Any) -> ResolvedModel:
     for name, content in files.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
     return ResolvedModel("m", folder, "hf")
-
-
-def byte_backend() -> Backend:
-    texts = byte_metadata()["tokenizer.ggml.tokens"]
-    vocab = {text: token_id for token_id, text in enumerate(texts[:258])}
-    backend = Backend(models.BPE(vocab, [("t", "h"), ("th", "e")]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in texts[258:260]])
-    backend.add_tokens([AddedToken("<think>", special=False, normalized=False)])
-    return backend
 
 
 def spm_backend() -> Backend:
