@@ -12,9 +12,10 @@ from fakes import EOS, ByteTokenizer
 from medusakit.drafters.base import Drafter
 from medusakit.drafters.hybrid.drafter import HybridDrafter, Source
 from medusakit.drafters.registry import HEADLESS, headless_drafter
-from medusakit.engine.controller import FixedController, PlainController, make_plan
+from medusakit.engine.controller import FixedController, PlainController
 from medusakit.engine.engine import Engine
 from medusakit.engine.events import GenerationResult
+from medusakit.engine.plan import make_plan
 from medusakit.runtimes.reference import random_reference
 from medusakit.settings import SamplingParams
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy, TreePolicy
