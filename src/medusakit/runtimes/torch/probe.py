@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from medusakit.errors import MedusaError
+from medusakit.errors import MedusaError, UnsupportedModelError
 from medusakit.models.spec import ModelSpec
 from medusakit.runtimes.base import Capabilities, Runtime
 from medusakit.runtimes.torch.masks import layer_windows
@@ -54,7 +54,10 @@ def fitting_runtime(model: CausalModel, spec: ModelSpec, capabilities: Capabilit
     if not reason:
         return chains
     limit = f"{limit}; nor do chains: {reason}"
-    return SequentialRuntime(model, spec, replace(capabilities, trees=False, chains=False, limit=limit))
+    single = SequentialRuntime(model, spec, replace(capabilities, trees=False, chains=False, limit=limit))
+    if reason := _fault(lambda: _check_steps(single, model)):
+        raise UnsupportedModelError(f"{spec.name} cannot be decoded: {limit}; nor does plain decoding work: {reason}")
+    return single
 
 
 def _fault(check: Callable[[], object]) -> str:
@@ -91,6 +94,21 @@ def _check_shape(runtime: TorchRuntime, model: CausalModel, shape: Topology, kep
         runtime.truncate(row, _PREFIX)
         after = runtime.prefill(row, [2, 1]).logits(0)
         _compare(model, after, _plain(model, [*prefix, 2, 1])[-1], "what follows a cut")
+    finally:
+        runtime.drop_row(row)
+
+
+def _check_steps(runtime: SequentialRuntime, model: CausalModel) -> None:
+    """A prompt and three tokens, one at a time, against a plain run."""
+    ids = np.random.default_rng(0).integers(0, model.vocab_size, _PREFIX + 3).tolist()
+    plain = _plain(model, ids)
+    row = runtime.add_row()
+    try:
+        runtime.prefill(row, ids[:_PREFIX])
+        for place in range(_PREFIX, len(ids)):
+            found = runtime.forward([(row, Tree.plain(ids[place]))])[0].logits(0)
+            _compare(model, found, plain[place], "tokens one at a time")
+            runtime.commit(row, [0])
     finally:
         runtime.drop_row(row)
 

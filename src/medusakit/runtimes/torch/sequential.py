@@ -131,7 +131,9 @@ class SequentialRuntime(RowTable):
         if state.cache is None:
             state.run = 0
         ids = torch.tensor([[*state.ids[state.run :], *new]], device=self._model.device)
-        hidden, logits, output = self._model.run(ids, cache=state.cache, last_only=True)
+        # given, since some models count positions from a layer that does not know them
+        positions = torch.arange(state.run, state.run + ids.shape[1], device=ids.device)[None]
+        hidden, logits, output = self._model.run(ids, cache=state.cache, positions=positions, last_only=True)
         state.cache = self._model.cache_of(output)
         state.run = len(state.ids) + len(new)
         return hidden[:, -len(new) :], logits
