@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 PING_S = 15.0  # of silence: proxies close connections that say nothing
 STALL_S = 30.0  # a client that takes nothing for so long is gone, or worse
@@ -44,7 +44,7 @@ class EventStream(Response):
         super().__init__(None, headers={"cache-control": "no-cache", "x-accel-buffering": "no", **(headers or {})})
         del self.headers["content-length"]
         self._frames, self._close = frames, close
-        self._ping_s, self._stall_s = ping_s, stall_s
+        self._ping_s, self._stall_s, self._sent_s = ping_s, stall_s, 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         tasks = [asyncio.ensure_future(self._send_all(send)), asyncio.ensure_future(gone(receive))]
@@ -57,25 +57,30 @@ class EventStream(Response):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _send_all(self, send: Send) -> None:
+        """No task is made for a frame: the event loop shares its cores with the model's passes."""
         await self._send(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async for data in self._with_pings():
-            await self._send(send, {"type": "http.response.body", "body": data, "more_body": True})
-        await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+        pinging = asyncio.ensure_future(self._keep_alive(send))
+        try:
+            async for data in self._frames:
+                await self._send(send, _body(data))
+        finally:
+            pinging.cancel()
+        await self._send(send, _body(b"", more=False))
 
-    async def _send(self, send: Callable[[Any], Awaitable[None]], message: dict[str, Any]) -> None:
-        await asyncio.wait_for(send(message), self._stall_s)
+    async def _send(self, send: Send, message: Message) -> None:
+        async with asyncio.timeout(self._stall_s):
+            await send(message)
+        self._sent_s = asyncio.get_running_loop().time()
 
-    async def _with_pings(self) -> AsyncIterator[bytes]:
-        frames = aiter(self._frames)
+    async def _keep_alive(self, send: Send) -> None:
+        """A comment whenever nothing has been sent for a while."""
         while True:
-            coming = asyncio.ensure_future(anext(frames))
-            try:
-                while not (await asyncio.wait([coming], timeout=self._ping_s))[0]:
-                    yield PING
-            finally:
-                if not coming.done():
-                    coming.cancel()
-            try:
-                yield coming.result()
-            except StopAsyncIteration:
-                return
+            silent_s = asyncio.get_running_loop().time() - self._sent_s
+            if silent_s < self._ping_s:
+                await asyncio.sleep(self._ping_s - silent_s)
+            else:
+                await self._send(send, _body(PING))
+
+
+def _body(data: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}
