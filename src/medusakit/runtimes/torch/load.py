@@ -39,6 +39,10 @@ def load_torch(
     Raises MissingExtraError without torch or transformers, ModelError with transformers' own reason.
     """
     model = pretrained(resolved, weights=weights, threads=threads, device_map=device_map, options=options)
+    if device_map is None:
+        from medusakit.runtimes.torch.pack import pack_linears
+
+        pack_linears(model)
     if resolved.kind == "gguf":
         return torch_parts(model, open_weights(resolved), max_rows=max_rows, max_context=max_context)
     return torch_parts(model, folder=resolved.path, max_rows=max_rows, max_context=max_context)
@@ -108,7 +112,8 @@ def torch_parts(
         )
     names = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
     exact = "bitwise-ties" if causal.dtype == torch.float32 else "numerical-ties"
-    quantised = getattr(model, "hf_quantizer", None) is not None
+    # a GGUF file is read by a quantizer of transformers that leaves float32 behind
+    quantised = source is None and getattr(model, "hf_quantizer", None) is not None
     capabilities = Capabilities(
         "quantised" if quantised else names.get(causal.dtype, str(causal.dtype)),
         "numerical-ties" if quantised else exact,
