@@ -122,7 +122,8 @@ class FakeLLM:
     def runtime(self) -> Any:
         spec = SimpleNamespace(name="fake", family="llama", num_layers=1, hidden_size=8, vocab_size=512)
         return SimpleNamespace(
-            spec=spec, capabilities=SimpleNamespace(weights="f32", exact="bitwise-ties", max_context=64, requantised=0)
+            spec=spec,
+            capabilities=SimpleNamespace(weights="f32", exact="bitwise-ties", max_context=64, requantised=0, limit=""),
         )
 
     def stream(

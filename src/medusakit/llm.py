@@ -115,27 +115,26 @@ class LLM:
         device_map  of the torch runtime, as transformers takes it: "auto", "cuda:0"
         Raises ModelError, ArtifactError, RuntimeFailure; each says what would work.
         """
-        return cls(
-            load_parts(
-                model,
-                heads=heads,
-                weights=weights,
-                drafter=drafter,
-                draft_model=draft_model,
-                tree=tree,
-                budget=budget,
-                dynamic_tree=dynamic_tree,
-                max_leaves=max_leaves,
-                breaker_rho=breaker_rho,
-                threads=threads,
-                max_context=max_context,
-                max_rows=max_rows,
-                offline=offline,
-                align_position_embed=align_position_embed,
-                runtime=runtime,
-                device_map=device_map,
-            )
+        parts = load_parts(
+            model,
+            heads=heads,
+            weights=weights,
+            drafter=drafter,
+            draft_model=draft_model,
+            tree=tree,
+            budget=budget,
+            dynamic_tree=dynamic_tree,
+            max_leaves=max_leaves,
+            breaker_rho=breaker_rho,
+            threads=threads,
+            max_context=max_context,
+            max_rows=max_rows,
+            offline=offline,
+            align_position_embed=align_position_embed,
+            runtime=runtime,
+            device_map=device_map,
         )
+        return cls(parts)
 
     @property
     def runtime(self) -> Runtime:

@@ -83,22 +83,24 @@ def speedups(turns: Sequence[Turn], modes: Sequence[str], *, seed: int) -> dict[
     }
 
 
-def predicted(turns: Sequence[Turn], cost: StepCost) -> dict[str, float]:
+def predicted(turns: Sequence[Turn], cost: StepCost) -> dict[str, float] | None:
     """What T(n, context) as measured at load promises for these passes, tau, draft and other time, and the share
     of it that was reached: tau x T(plain pass) / (T(pass) + T_draft + T_other), MISSION's formula, with means over all
-    passes. T_other is what speculation adds. The table holds best readings; what else the machine did is not in it."""
+    passes. T_other is what speculation adds. The table holds best readings; what else the machine did is not in it.
+    None where no passes were written down."""
     medusa, plain = ([turn.answers[name] for turn in turns] for name in ("medusa", "plain"))
+    if not any(answer.passes for answer in medusa) or not any(answer.passes for answer in plain):
+        return None
     found, base = mode_summary(medusa), mode_summary(plain)
     added_s = sum(found["ms_per_step"][part] - base["ms_per_step"][part] for part in ("draft", "other")) / 1e3
-    step_s = _mean_pass_s(medusa, cost) + added_s
-    ratio = found["tau"] * _mean_pass_s(plain, cost) / step_s if step_s > 0 else 1.0
+    ratio = found["tau"] * _mean_pass_s(plain, cost) / (_mean_pass_s(medusa, cost) + added_s)
     reached = found["tokens_per_s"] / base["tokens_per_s"] / ratio if base["tokens_per_s"] else 0.0
     return {"ratio": ratio, "reached": reached}
 
 
 def _mean_pass_s(answers: Sequence[Answer], cost: StepCost) -> float:
     passes = [cost.seconds(nodes, context) for answer in answers for nodes, context in answer.passes]
-    return sum(passes) / max(1, len(passes))
+    return sum(passes) / len(passes)
 
 
 def speedup(turns: Sequence[Turn], fast: str, slow: str, *, seed: int) -> dict[str, Any]:

@@ -83,9 +83,7 @@ def load_parts(
     tokenizer = load_tokenizer(resolved)
     artifact = _heads(wishes, heads, source, resolved, tokenizer)
     if align_position_embed:
-        if runtime != "onnx":
-            raise UsageError("the rope of the heads can only be taken by the onnx runtime", hint="--runtime onnx")
-        source = aligned(source, artifact)
+        source = _aligned(source, artifact, runtime)
     second = _second(draft_model, source, tokenizer, threads=threads, max_rows=max_rows, offline=offline)
     running = start(source)
     cost, withheld, found = None, False, PLAIN_DECODING
@@ -93,17 +91,7 @@ def load_parts(
     if asked and running.capabilities.chains:
         cost = remembered_cost(running, source.fingerprint, threads or default_threads())
         withheld = budget is None and running.capabilities.exact != "bitwise-ties"
-        found = speculation(
-            wishes,
-            artifact,
-            source,
-            running,
-            cost,
-            second=second,
-            threads=threads,
-            withheld=withheld,
-            on_trip=record_trip,
-        )
+        found = _speculation(wishes, artifact, source, running, cost, second, threads, withheld)
     return Loaded(
         resolved,
         source,
@@ -118,6 +106,35 @@ def load_parts(
         withheld,
         found.max_nodes,
         second,
+    )
+
+
+def _aligned(source: WeightSource, artifact: Artifact | None, runtime: str) -> WeightSource:
+    if runtime != "onnx":
+        raise UsageError("the rope of the heads can only be taken by the onnx runtime", hint="--runtime onnx")
+    return aligned(source, artifact)
+
+
+def _speculation(
+    wishes: Wishes,
+    artifact: Artifact | None,
+    source: WeightSource,
+    runtime: Runtime,
+    cost: StepCost,
+    second: DraftModelDrafter | None,
+    threads: int | None,
+    withheld: bool,
+) -> Speculation:
+    return speculation(
+        wishes,
+        artifact,
+        source,
+        runtime,
+        cost,
+        second=second,
+        threads=threads,
+        withheld=withheld,
+        on_trip=record_trip,
     )
 
 
