@@ -1,7 +1,8 @@
 """A service that runs a transformers model, and the two lines that let it decode by trees.
 
-    python examples/service.py MODEL_FOLDER [HEADS_FOLDER]
+    python examples/service.py [MODEL_FOLDER [HEADS_FOLDER]]
 
+Without a folder: SmolLM2-135M-Instruct (medusa models pull smollm2) and its packaged heads.
 Needs: pip install 'medusakit[torch]'
 """
 
@@ -34,14 +35,28 @@ def convert(service: Service, heads: str | None) -> Any:
     return medusa_hook(service.model, heads, enable_tree_cache=True)
 
 
-def main(folder: str, heads: str | None = None) -> None:
+def opened(folder: str | None, heads: str | None) -> tuple[Any, Any, str | None]:
+    """Model, tokenizer, heads."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    service = Service(AutoModelForCausalLM.from_pretrained(folder).eval())
+    if folder is not None:
+        return AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder), heads
+    from medusakit.artifact.find import packaged_heads
+    from medusakit.models.resolve import resolve
+    from medusakit.text.tokenizer import load_tokenizer
+
+    found = resolve("smollm2")
+    model = AutoModelForCausalLM.from_pretrained(found.path.parent, gguf_file=found.path.name)
+    return model.eval(), load_tokenizer(found), str(packaged_heads() / "hydra")
+
+
+def main(folder: str | None = None, heads: str | None = None) -> None:
+    model, tokenizer, heads = opened(folder, heads)
+    service = Service(model)
     handle = convert(service, heads)
-    ids = tokenizer("A B-tree is", return_tensors="pt").input_ids[0].tolist()
-    print(tokenizer.decode(service.answer({"ids": ids, "max_new_tokens": 64, "do_sample": False})))
+    ids = list(tokenizer.encode("A B-tree is"))
+    answer = service.answer({"ids": ids, "max_new_tokens": 64, "do_sample": False})
+    print(tokenizer.decode(answer))
     print(f"{handle.num_tokens} tokens in {handle.num_steps} steps")
 
 
