@@ -27,6 +27,7 @@ class Chunks:
 
     def __init__(self, data: bytes, cuts: list[int]) -> None:
         edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+        self.vocab_size = len(edges)
         self.chunks = [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
 
     def token_bytes(self, token_id: int) -> bytes:

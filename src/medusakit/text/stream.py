@@ -89,7 +89,9 @@ class TextStream:
         return text
 
     def _text_of(self, token_id: int) -> str:
-        """Characters that are complete with this token."""
+        """Characters complete with this token. Scores can be wider than the vocabulary: ids beyond say nothing."""
+        if token_id >= self._tokenizer.vocab_size:
+            return ""
         data = self._tokenizer.token_bytes(token_id)
         text = "" if token_id in self._tokenizer.special_ids else self._decode.decode(data)
         if self._drop_space and text:

@@ -102,8 +102,10 @@ class Tokenizer:
         return [*self._vocabulary.prefix_ids, *ids, *self._vocabulary.suffix_ids]
 
     def decode(self, ids: Iterable[int], *, show_special: bool = False) -> str:
-        """The text of `ids`. Control tokens have none unless `show_special`; invalid UTF-8 shows as U+FFFD."""
-        shown = (token_id for token_id in ids if show_special or token_id not in self.special_ids)
+        """The text of `ids`. Control tokens have none unless `show_special`, nor have ids beyond the vocabulary, which
+        the scores of some models cover; invalid UTF-8 shows as U+FFFD."""
+        known = (token_id for token_id in ids if token_id < self.vocab_size)
+        shown = (token_id for token_id in known if show_special or token_id not in self.special_ids)
         text = b"".join(map(self.token_bytes, shown)).decode("utf-8", "replace")
         return text.removeprefix(" ") if self.space_prefix else text
 

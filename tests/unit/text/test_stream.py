@@ -77,6 +77,11 @@ def test_byte_fallback() -> None:
     assert pieces(TextStream(tokenizer), ids)[-5:] == ["中", "", "", "", "👍"]
 
 
-def test_an_unknown_id() -> None:
+def test_ids_beyond_the_vocabulary_say_nothing() -> None:
+    """Scores of some models are padded, so such an id can be chosen; text before and after it stays whole."""
+    tokenizer = byte_tokenizer()
+    first, *rest = "é".encode()
+    assert pieces(TextStream(tokenizer), [ord("a"), 999, first, 999, *rest]) == ["a", "", "", "", "é"]
+    assert tokenizer.decode([ord("a"), 999, first, *rest]) == "aé"
     with pytest.raises(IndexError):
-        TextStream(byte_tokenizer()).push(999)
+        TextStream(tokenizer).push(-1)
