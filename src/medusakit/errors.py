@@ -2,7 +2,8 @@
 
 MedusaError
 ├── UsageError          exit 2   a flag, an argument, a request
-│   └── ConfigError              a key or value in a configuration source
+│   ├── ConfigError              a key or value in a configuration source
+│   └── FormError                a form of answers (a JSON schema) that cannot be followed
 ├── ModelError          exit 3   a model file: missing, truncated, foreign
 │   ├── UnsupportedModelError    a family, a tensor type, a tokenizer kind
 │   └── TokenizerError
@@ -53,6 +54,12 @@ class ConfigError(UsageError):
     """An unknown key or a value out of range in a configuration source."""
 
     code = "config"
+
+
+class FormError(UsageError):
+    """A form of answers that is none, asks for what is not known, or is too much work."""
+
+    code = "invalid_schema"
 
 
 class ModelError(MedusaError):

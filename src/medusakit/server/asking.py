@@ -135,7 +135,7 @@ def _params(request: Request, defaults: SamplingParams, max_tokens: int | None, 
 
 
 def _grammar(wished: ResponseFormat | None, serving: Serving) -> Grammar | None:
-    """Raises ApiError for a schema that cannot be followed."""
+    """Raises ApiError, FormError for a schema that cannot be followed."""
     if wished is None or wished.type == "text":
         return None
     if serving.grammars is None:
@@ -144,10 +144,7 @@ def _grammar(wished: ResponseFormat | None, serving: Serving) -> Grammar | None:
         return serving.grammars.json_schema()
     if wished.json_schema is None:
         raise bad_request("missing_parameter", "response_format.json_schema: it is required", "response_format")
-    try:
-        return serving.grammars.json_schema(wished.json_schema.schema_)
-    except UsageError as error:
-        raise bad_request("invalid_schema", error.message, "response_format") from None
+    return serving.grammars.json_schema(wished.json_schema.schema_)
 
 
 def _plan(wished: Medusa | None, serving: Serving) -> Plan | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from medusakit.errors import ArtifactError, ContextLengthError, MedusaError, UsageError
+from medusakit.errors import ArtifactError, ContextLengthError, FormError, MedusaError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,8 @@ def of_medusa(error: MedusaError, params: Sequence[str] = ()) -> Failure | None:
     """
     if isinstance(error, ContextLengthError):
         return Failure(400, "invalid_request_error", "context_length_exceeded", error.message)
+    if isinstance(error, FormError):  # before the answer began, or where it became too much
+        return Failure(400, "invalid_request_error", error.code, error.message, "response_format")
     if isinstance(error, UsageError):
         words = error.message.split()
         param = words[0] if words and words[0] in params else None

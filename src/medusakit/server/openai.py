@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from medusakit.server.access import Asking, Served
 from medusakit.server.answering import AnswerFailed, Answering
 from medusakit.server.asking import Ask, Asked, ask_chat, ask_completion, ask_generate
-from medusakit.server.errors import ApiError, Failure, bad_request
+from medusakit.server.errors import ApiError, Failure, bad_request, queue_full
 from medusakit.server.keys import Tenant
 from medusakit.server.native import NativeShape
 from medusakit.server.relay import Exchange
@@ -23,6 +23,9 @@ from medusakit.server.spans import note_request
 from medusakit.server.sse import EventStream
 from medusakit.server.wire import ChatRequest, CompletionRequest, GenerateRequest
 from medusakit.server.wire import Request as Wished
+
+MAX_FORMS_WAITING = 64  # requests whose form is not compiled yet
+FORM_S = 2.0  # when to come again: a form takes so long at most
 
 router = APIRouter()
 MakeShape = Callable[[Head, Asked], Shape]
@@ -72,7 +75,7 @@ async def _answer(
     model = _model(service, serving, body.model)
     if body.stream_options is not None and not body.stream:
         raise bad_request("invalid_value", "stream_options needs stream: true", "stream_options")
-    asked = await to_thread.run_sync(ask, serving, service.options)  # a long prompt takes a while to cut into tokens
+    asked = await _asked(body, ask, serving, service)
     head = Head(
         f"{kind}-{secrets.token_hex(12)}",
         service.wall_clock(),
@@ -102,6 +105,16 @@ async def _answer(
         span,
     )
     return await _send(answering, body, request, service)
+
+
+async def _asked(body: Wished, ask: Ask, serving: Serving, service: Service) -> Asked:
+    """In a thread: a long prompt takes a while to cut into tokens. Forms have few threads of their own, so that those
+    who ask for slow ones wait for each other and not others for them."""
+    if body.response_format is None:
+        return await to_thread.run_sync(ask, serving, service.options)
+    if service.forms.statistics().tasks_waiting >= MAX_FORMS_WAITING:
+        raise queue_full(f"{MAX_FORMS_WAITING} requests wait for their response_format", FORM_S)
+    return await to_thread.run_sync(ask, serving, service.options, limiter=service.forms)
 
 
 async def _send(answering: Answering, body: Wished, request: Request, service: Service) -> Response:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
+from anyio import CapacityLimiter
+
 from medusakit import __version__
 from medusakit.engine.choices import Choices
 from medusakit.engine.jobs import Snapshot
@@ -24,6 +26,8 @@ from medusakit.settings import SamplingParams
 from medusakit.text.tokenizer import Tokenizer
 from medusakit.tree.cost import StepCost
 from medusakit.verify.grammar import Grammars
+
+FORM_THREADS = 2  # compile forms of answers
 
 Status = Literal["loading", "ready", "draining", "failed"]
 
@@ -108,6 +112,7 @@ class Service:
         self.started_at = int(time.time())
         self.metrics = Metrics(options.metrics_prefix, Window(clock), self._totals, {"version": __version__})
         self.exchanges: dict[str, Exchange] = {}
+        self.forms = CapacityLimiter(FORM_THREADS)
         self._serving: Serving | None = None
         self._before: Drafting | None = None
         self._status: Status = "loading"

@@ -1,6 +1,6 @@
 """Grammars of answers in a given form, ready to be followed (verify/masked.py) and to guide drafts (verify/guide.py).
 
-They are llguidance's, an optional dependency. Compiling one takes milliseconds to tenths of a second; a matcher, which
+They are llguidance's, an optional dependency. Compiling one takes tenths of a second (compiling.py); a matcher, which
 follows one answer, is a copy of the one that compiling made and costs microseconds.
 """
 
@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from medusakit.errors import MissingExtraError, UsageError
+from medusakit.errors import FormError, MissingExtraError
 from medusakit.text.tokenizer import Tokenizer
+from medusakit.verify.compiling import compiled, objection
 
-# One way to write a document, as models mostly do: free whitespace would let an answer never end.
-LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 MAX_SCHEMA_BYTES = 64 << 10
-# Work on one schema at most: llguidance counts it instead of measuring time. Its own limits for lexers, a fifth of its
-# own for productions: about a second altogether.
-LIMITS = {"initial_lexer_fuel": 1_000_000, "max_lexer_states": 250_000, "max_grammar_size": 100_000}
+MAX_NESTING = 100  # of objects and lists in a schema; llguidance itself ends at 128
+MAX_KEPT = 8  # grammars: mostly one application asks for few forms, again and again
 
 
 class Grammars:
@@ -31,21 +30,29 @@ class Grammars:
         self._tokenizer, self._vocab_size = tokenizer, vocab_size
         self._lock = threading.Lock()
         self._prepared: FormVocabulary | None = None
+        self._kept: OrderedDict[str, Grammar] = OrderedDict()  # by schema, the latest used last
 
     def json_schema(self, schema: Mapping[str, Any] = ANY_OBJECT) -> Grammar:
-        """Documents of a JSON schema. Raises UsageError for a schema that is none, asks for what is not known or is too
-        large, MissingExtraError without llguidance. Takes a while: not for an event loop."""
+        """Documents of a JSON schema. Raises FormError for a schema that is none, asks for what is not known, is too
+        large or too much work, MissingExtraError without llguidance. Takes a while: not for an event loop."""
         llguidance = _llguidance()
+        text = _written(schema)
+        with self._lock:
+            if text in self._kept:
+                self._kept.move_to_end(text)
+                return self._kept[text]
         vocabulary = self._vocabulary(llguidance)
+        if schema is not ANY_OBJECT and (reason := objection(text)):
+            raise _cannot(reason)
         try:
-            text = llguidance.LLMatcher.grammar_from_json_schema(_written(schema), LAYOUT)
+            grammar = Grammar(*compiled(llguidance, vocabulary.prepared, text), vocabulary)
         except ValueError as error:
             raise _cannot(str(error)) from None
-        limits = llguidance.LLParserLimits(**LIMITS)
-        pristine = llguidance.LLMatcher(vocabulary.prepared, text, log_level=0, limits=limits)
-        if pristine.is_error():
-            raise _cannot(pristine.get_error())
-        return Grammar(text, vocabulary, pristine)
+        with self._lock:
+            self._kept[text] = grammar
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        return grammar
 
     def _vocabulary(self, llguidance: Any) -> FormVocabulary:
         with self._lock:
@@ -85,8 +92,8 @@ class Grammar:
     """text: as llguidance writes it. Compared by it, so that equal requests are equal."""
 
     text: str
-    vocabulary: FormVocabulary = field(repr=False, compare=False)
     pristine: Any = field(repr=False, compare=False)
+    vocabulary: FormVocabulary = field(repr=False, compare=False)
 
     def matcher(self) -> Any:
         """A fresh one, for one answer. Any thread may ask."""
@@ -94,17 +101,27 @@ class Grammar:
 
 
 def _written(schema: Mapping[str, Any]) -> str:
-    try:
-        text = json.dumps(schema)
-    except RecursionError:
-        raise _cannot("it is nested too deeply") from None
+    if _nesting(schema) > MAX_NESTING:
+        raise _cannot(f"it is nested more than {MAX_NESTING} deep")
+    text = json.dumps(schema)
     if len(text) > MAX_SCHEMA_BYTES:
         raise _cannot(f"it is {len(text)} bytes long; at most {MAX_SCHEMA_BYTES}")
     return text
 
 
-def _cannot(reason: str) -> UsageError:
-    return UsageError(f"the JSON schema cannot be followed: {reason[:300]}", hint='{"type": "object"}')
+def _nesting(value: Any) -> int:
+    """How many objects and lists stand in each other, up to one more than may. Level by level: no depth is too deep."""
+    depth, level = 0, [value]
+    while depth <= MAX_NESTING and (level := [one for one in level if isinstance(one, Mapping | list | tuple)]):
+        depth += 1
+        level = [inner for one in level for inner in (one.values() if isinstance(one, Mapping) else one)]
+    return depth
+
+
+def _cannot(reason: str) -> FormError:
+    """llguidance's reasons go on with the parser's state, which helps nobody."""
+    reason = reason.partition("\n<state>")[0]
+    return FormError(f"the JSON schema cannot be followed: {reason[:300]}", hint='{"type": "object"}')
 
 
 class _Vocabulary:

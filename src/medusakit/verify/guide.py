@@ -16,6 +16,7 @@ from medusakit.tree.topology import Draft, Topology
 from medusakit.verify.grammar import FormVocabulary
 
 MAX_FORCED = 32  # tokens of one forced text that are offered; what is left of it comes with the next steps
+MAX_FORCED_BYTES = 512  # of it that are cut into tokens: a schema may force thousands, at every step again
 # The last token of a forced text may be a longer one, which begins what is free: ` "` or ` "A`.
 LAST = math.log(0.6)
 LEAST = math.log(0.05)  # path probability under which a node is not worth the question what it forces
@@ -73,7 +74,7 @@ class Guiding:
         if self._matcher.is_stopped():
             ends = self._vocabulary.ends
             return tuple((token, -math.log(len(ends))) for token in ends)
-        text = self._matcher.compute_ff_bytes()
+        text = self._matcher.compute_ff_bytes()[:MAX_FORCED_BYTES]
         tokens = self._vocabulary.tokens_of(text) if text else []
         return tuple((token, LAST if place == len(tokens) - 1 else 0.0) for place, token in enumerate(tokens))[
             :MAX_FORCED

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from medusakit.errors import RuntimeFailure
+from medusakit.errors import FormError
 from medusakit.runtimes.base import Scores
 from medusakit.tree.topology import Draft, FloatArray, IntArray
 from medusakit.verify.base import Acceptance, Verdict
@@ -74,7 +74,7 @@ class Place:
 
     def allowed(self) -> IntArray:
         """Token ids, ascending. Where the document is whole and cannot go on, the matcher has stopped: the answer
-        ends. Raises RuntimeFailure where the grammar became too much for llguidance."""
+        ends. Raises FormError where the grammar became too much for llguidance."""
         if self._allowed is None:
             self._allowed = self._computed()
         return self._allowed
@@ -114,7 +114,8 @@ class Place:
             return np.array(self._vocabulary.ends, dtype=np.int64)
         bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")
         if matcher.is_error() or not bits.any():
-            raise RuntimeFailure(f"the grammar cannot go on: {matcher.get_error()[:300]}", hint="a simpler schema")
+            reason = matcher.get_error().partition("\n")[0][:300]
+            raise FormError(f"the JSON schema became too much work in this answer: {reason}", hint="a simpler schema")
         return np.flatnonzero(bits)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,11 +79,26 @@ def pretrained(
     if resolved.kind == "gguf":
         folder, arguments["gguf_file"] = resolved.path.parent, resolved.path.name
     try:
-        return AutoModelForCausalLM.from_pretrained(folder, **arguments, **(options or {})).eval()
+        with _without_bars():
+            return AutoModelForCausalLM.from_pretrained(folder, **arguments, **(options or {})).eval()
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
         raise ModelError(
             f"transformers cannot load {resolved.path}: {error}", hint="medusa models list   names some that run"
         ) from error
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """transformers' progress bars would stand in the middle of what a command prints."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def torch_parts(
