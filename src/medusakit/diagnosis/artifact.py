@@ -29,7 +29,8 @@ from medusakit.text.tokenizer import Tokenizer
 ANSWER_TOKENS = 48
 _USUAL_ACCEPTANCE = 0.3  # of a first guess, where an artifact has no measured tree
 _LOW = 0.6  # of the calibrated acceptance: other prompts alone do not cost as much
-_CLEAR = 0.1  # how much more often right another reading must be
+_ERRORS = 3.0  # standard errors by which another reading must be more often right
+_REPEATS = 0.5  # share of guesses that repeat the root, over which heads were trained to: weak ones fall back to it
 _GAP = 0.15  # share of the right guesses that a format may cost
 _COVERED = 0.5  # share of the answers' tokens that a draft vocabulary holds at least
 
@@ -161,8 +162,8 @@ def _coverage(case: Case, traces: Sequence[Trace]) -> Iterator[Finding]:
 
 
 def _shift(guesses: Guesses) -> Iterator[Finding]:
-    best = max(SHIFTS, key=guesses.rate)
-    if best and _clearly(guesses.rate(best), guesses.rate()):
+    best = max((shift for shift in SHIFTS if shift >= 0 or guesses.rate(shift) > _REPEATS), key=guesses.rate)
+    if best and _clearly(guesses.rate(best), guesses.rate(), guesses.num):
         evidence = (
             f"guesses are right about the token at {best:+d} at {guesses.rate(best):.0%} of places, and about the one "
             f"meant at {guesses.rate():.0%}"
@@ -172,7 +173,7 @@ def _shift(guesses: Guesses) -> Iterator[Finding]:
 
 def _id_offset(guesses: Guesses) -> Iterator[Finding]:
     best = max(ID_OFFSETS, key=guesses.id_rate)
-    if best and _clearly(guesses.id_rate(best), guesses.rate()):
+    if best and _clearly(guesses.id_rate(best), guesses.rate(), guesses.num):
         evidence = (
             f"ids are off by {best:+d}: so read, {guesses.id_rate(best):.0%} are right, else {guesses.rate():.0%}"
         )
@@ -181,7 +182,7 @@ def _id_offset(guesses: Guesses) -> Iterator[Finding]:
 
 def _norm(case: Case, traces: Sequence[Trace], guesses: Guesses) -> Iterator[Finding]:
     side, better = best_side(case.drafter, traces, case.source)
-    if _clearly(better.rate(), guesses.rate()):
+    if _clearly(better.rate(), guesses.rate(), guesses.num):
         evidence = f"right at {better.rate():.0%} of places with states {side.words}, else at {guesses.rate():.0%}"
         remedy = f"train on the states that the LM head reads, after the final norm: {TRAIN}"
         yield Finding("norm-side", "error", evidence, remedy)
@@ -201,5 +202,7 @@ def _quantisation(case: Case, guesses: Guesses) -> Iterator[Finding]:
         yield Finding("quantisation", "info", evidence)
 
 
-def _clearly(better: float, found: float) -> bool:
-    return better > found + _CLEAR and better > 1.5 * found
+def _clearly(better: float, found: float, num: int) -> bool:
+    """Of rates at `num` places: more often by half, and by more than chance has."""
+    error = np.sqrt((better * (1 - better) + found * (1 - found)) / max(num, 1))
+    return bool(better > found + _ERRORS * error and better > 1.5 * found)
