@@ -34,8 +34,10 @@ FRESH_S = 600.0  # that a table of a busy machine is good for
 DRAFT_NODES = 16  # of the tree whose draft is timed
 Tables = dict[int, dict[int, float]]  # {context: {n: seconds}}
 FASTER = 0.8  # today's T(n) over the remembered one
+BENT = 1.12  # today's T(8) / T(1) over the remembered one, or the other way round
 PROBED = 1, 8  # of which sizes
-METHOD = "2"  # of measuring: a table that another one gave is not used
+PROBE_S = 0.15
+METHOD = "3"  # of measuring: a table that another one gave is not used
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,23 +163,32 @@ def remembered_cost(
 ) -> StepCost:
     """T(n, context) from MEDUSA_HOME, measured if it is not there: per machine, model, weights, threads and version.
 
-    A table that a busy machine gave is good for ten minutes, and one that today's T(n) beats clearly is measured anew.
-    A cache that cannot be read or written only costs the time of measuring.
+    A table that a busy machine gave is good for ten minutes, and one that today's T(n) beats clearly, or rises otherwise
+    than, is measured anew (how dear nodes are beside a plain pass decides the budgets). A cache that cannot be read or
+    written only costs the time of measuring.
     """
     file = home() / "cost" / f"{_key(runtime, fingerprint, threads)}.json"
     known = _read(file, clock())
     if known and not _outdated(runtime, known):
         return StepCost(known)
     measured, steady = measure_cost(runtime)
+    if known and not steady and not _beats(measured[min(known)], known[min(known)]):
+        return StepCost(known)  # the machine is busy: what a quiet one said is worth more
     _write(file, {"tables": measured, "steady": steady, "time": clock()})
     return StepCost(measured)
 
 
 def _outdated(runtime: Runtime, known: Tables) -> bool:
-    """Whether today is clearly faster, in plain passes or in those of a small tree: both decide what pays."""
+    """Whether plain passes or those of a small tree are clearly faster today, or stand otherwise to each other."""
     table = known[min(known)]
-    today = measure_steps(runtime, sizes=PROBED, context=min(known), budget_s=0.05).seconds
-    return any(seconds < FASTER * table[size] for size, seconds in today.items() if size in table)
+    today = measure_steps(runtime, sizes=PROBED, context=min(known), budget_s=PROBE_S).seconds
+    changes = [seconds / table[size] for size, seconds in today.items() if size in table]
+    return _beats(today, table) or max(changes) > BENT * min(changes)
+
+
+def _beats(new: Mapping[int, float], old: Mapping[int, float]) -> bool:
+    """Whether passes of any size in both are clearly faster."""
+    return any(seconds < FASTER * old[size] for size, seconds in new.items() if size in old)
 
 
 def _key(runtime: Runtime, fingerprint: str, threads: int) -> str:
@@ -188,7 +199,6 @@ def _key(runtime: Runtime, fingerprint: str, threads: int) -> str:
         fingerprint,
         runtime.capabilities.weights,
         str(threads),
-        str(runtime.capabilities.max_rows),
         type(runtime).__name__,
         version("onnxruntime"),
         version("medusakit"),

@@ -102,6 +102,26 @@ def test_a_table_that_today_beats_is_measured_anew(
     assert tables(runtime, "model", 2) == {CONTEXT: {1: 1.0, 8: 2.0}}
 
 
+def test_a_table_that_rises_otherwise_today_is_measured_anew(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slower as a whole says only that the machine is busy. Dearer nodes beside plain passes decide other budgets."""
+    runtime = random_reference(0, VOCAB, context_length=512)
+    slower, bent = measure.StepTimes({1: 1.3, 8: 2.6}, True), measure.StepTimes({1: 1.0, 8: 2.4}, True)
+    steps(monkeypatch, measure.StepTimes({1: 1.0, 8: 2.0}, True), slower, bent, bent)
+    tables(runtime, "model", 2)
+    assert tables(runtime, "model", 2) == {CONTEXT: {1: 1.0, 8: 2.0}}
+    assert tables(runtime, "model", 2) == {CONTEXT: {1: 1.0, 8: 2.4}}
+
+
+def test_what_a_quiet_machine_said_outlives_a_busy_one(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = random_reference(0, VOCAB, context_length=512)
+    busy, quiet = measure.StepTimes({1: 1.0, 8: 2.4}, False), measure.StepTimes({1: 1.0, 8: 2.0}, True)
+    faster = measure.StepTimes({1: 0.5, 8: 1.0}, False)
+    steps(monkeypatch, quiet, busy, busy, faster, faster)
+    tables(runtime, "model", 2)
+    assert tables(runtime, "model", 2) == {CONTEXT: {1: 1.0, 8: 2.0}}
+    assert tables(runtime, "model", 2) == {CONTEXT: {1: 0.5, 8: 1.0}}
+
+
 def test_an_unwritable_cache_only_costs_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MEDUSA_HOME", str(tmp_path / "file"))
