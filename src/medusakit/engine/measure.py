@@ -163,9 +163,9 @@ def remembered_cost(
 ) -> StepCost:
     """T(n, context) from MEDUSA_HOME, measured if it is not there: per machine, model, weights, threads and version.
 
-    A table that a busy machine gave is good for ten minutes, and one that today's T(n) beats clearly, or rises otherwise
-    than, is measured anew (how dear nodes are beside a plain pass decides the budgets). A cache that cannot be read or
-    written only costs the time of measuring.
+    A table that a busy machine gave is good for ten minutes. One that today's T(n) beats clearly is measured anew, and
+    so is one that rises otherwise (how dear nodes are beside a plain pass decides the budgets). A cache that cannot be
+    read or written only costs the time of measuring.
     """
     file = home() / "cost" / f"{_key(runtime, fingerprint, threads)}.json"
     known = _read(file, clock())
