@@ -49,6 +49,11 @@ class SamplingParams:
     score_prompt: bool = False
     grammar: Any = None
 
+    @property
+    def shown(self) -> frozenset[int]:
+        """Control tokens that are text of the answer: marks of its form."""
+        return frozenset() if self.grammar is None else frozenset(self.grammar.shown)
+
     def validate(self) -> None:
         """Raises UsageError that names the first value out of range, and the range."""
         _whole("max_tokens", self.max_tokens, 1)

@@ -7,24 +7,16 @@ import json
 import numpy as np
 import pytest
 
-from engine_fakes import Prophet
 from fakes import EOS, ByteTokenizer
-from medusakit.drafters.base import Drafter
-from medusakit.drafters.hybrid.drafter import HybridDrafter, Source
-from medusakit.drafters.registry import HEADLESS, headless_drafter
-from medusakit.engine.controller import FixedController, PlainController
-from medusakit.engine.engine import Engine
-from medusakit.engine.events import GenerationResult
-from medusakit.engine.plan import make_plan
-from medusakit.runtimes.reference import random_reference
+from grammar_fakes import PROMPT, answers, drafting
+from medusakit.drafters.registry import HEADLESS
 from medusakit.settings import SamplingParams
-from medusakit.tree.policy import DynamicPolicy, StaticPolicy, TreePolicy
+from medusakit.tree.policy import StaticPolicy
 from medusakit.tree.topology import Draft, Topology
 from medusakit.verify.grammar import Grammar, Grammars
 from medusakit.verify.masked import Place
 
 VOCAB = 258
-PROMPT = [256, 65, 66, 67]
 STRING = {"type": "string", "pattern": "^[a-z]{1,6}$"}
 SCHEMAS = {
     "keys": {"type": "object", "properties": {"name": STRING, "colour": {"enum": ["red", "green"]}, "number": {
@@ -44,39 +36,10 @@ CHANGES = {
 }
 
 
-class Bytes(ByteTokenizer):
-    space_prefix = False
-
-
 @pytest.fixture(scope="module")
 def grammars() -> Grammars:
     pytest.importorskip("llguidance")
-    return Grammars(Bytes(), VOCAB)
-
-
-def answers(params: SamplingParams, drafter: Drafter | None = None, policy: TreePolicy | None = None, times: int = 1):
-    """Of a random model; what the first answers taught drafts the later ones."""
-    plan = make_plan(drafter, policy, 12) if drafter and policy else None
-    runtime = random_reference(7, VOCAB, context_length=256, max_rows=1)
-    engine = Engine(runtime, Bytes(), FixedController(plan) if plan else PlainController())
-    found: list[GenerationResult] = []
-    for _ in range(times):
-        session = engine.start(PROMPT, params)
-        for _ in engine.run(session):
-            pass
-        engine.finish(session)
-        found.append(session.result())
-    return found
-
-
-def drafting(name: str) -> tuple[Drafter, TreePolicy]:
-    if name == "noise":
-        return Prophet(0.0, vocab_size=VOCAB), StaticPolicy(Topology.dense([3, 2]))
-    if name == "hybrid":
-        drafter = HybridDrafter([Source(*headless_drafter(one, vocab_size=VOCAB)) for one in HEADLESS])
-        return drafter, DynamicPolicy(drafter.beam)
-    alone, beam = headless_drafter(name, vocab_size=VOCAB)
-    return alone, DynamicPolicy(beam)
+    return Grammars(ByteTokenizer(), VOCAB)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -35,7 +35,7 @@ def render_chat(
     variables  further names the template may use (enable_thinking, ...)
     Raises TokenizerError if the model has no template, or its template fails, refuses the messages or does not end.
     """
-    plain = [_plain(message) for message in messages]
+    plain = [_message(message) for message in messages]
     return _render(tokenizer, plain, add_generation_prompt, _plain(tools), variables or {})
 
 
@@ -48,7 +48,7 @@ def chat_ids(
     variables: Mapping[str, Any] | None = None,
 ) -> list[int]:
     """Token ids of the prompt. The template writes bos where the model wants it; nothing is added around."""
-    plain, plain_tools = [_plain(message) for message in messages], _plain(tools)
+    plain, plain_tools = [_message(message) for message in messages], _plain(tools)
     mark = _free_character([plain, plain_tools])
 
     def guard(text: str) -> str:
@@ -109,10 +109,16 @@ def _render(
         ) from None
 
 
+def _message(message: Message) -> dict[str, Any]:
+    """In plain JSON types, without keys that have no value: templates would write "None". Inside tools and arguments
+    a null says something, and stays."""
+    return {str(key): _plain(item) for key, item in message.items() if item is not None}
+
+
 def _plain(value: Any) -> Any:
-    """A fresh copy in plain JSON types. Of mappings, keys without a value go: templates would write "None"."""
+    """A fresh copy in plain JSON types."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items() if item is not None}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, str) or not isinstance(value, Sequence):
         return value
     return [_plain(item) for item in value]
@@ -122,7 +128,7 @@ def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {key: _map_strings(item, change) for key, item in value.items()}
+        return {change(key): _map_strings(item, change) for key, item in value.items()}
     return [_map_strings(item, change) for item in value] if isinstance(value, list) else value
 
 
@@ -130,7 +136,9 @@ def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
+        for item in value:
+            yield from _strings(item)
+        for item in value.values() if isinstance(value, dict) else ():
             yield from _strings(item)
 
 

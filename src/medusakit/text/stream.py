@@ -28,16 +28,25 @@ class Piece:
 class TextStream:
     """The text of one answer. All pieces and the flush, joined, are `tokenizer.decode(ids)` up to the stop string.
 
-    Control tokens have no text. Bytes that are not UTF-8 become U+FFFD, except that a character left incomplete at the
+    Control tokens have no text, except those `shown`. Bytes that are not UTF-8 become U+FFFD, except that a character left incomplete at the
     end is dropped.
 
     stop       strings that end the answer, none empty
     continues  the ids continue text that was there before, so a first space is real; else it belongs to the
                vocabulary's space prefix, if that has one, and is taken away
+    shown      control tokens that are text of this answer: marks of its form (`[TOOL_CALLS]`)
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), *, continues: bool = False) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stop: Sequence[str] = (),
+        *,
+        continues: bool = False,
+        shown: frozenset[int] = frozenset(),
+    ) -> None:
         self._tokenizer = tokenizer
+        self._silent = tokenizer.special_ids - shown
         self._decode = _decoder(errors="replace")
         self._stops = StopMatcher(stop)
         self._drop_space = tokenizer.space_prefix and not continues
@@ -93,7 +102,7 @@ class TextStream:
         if token_id >= self._tokenizer.vocab_size:
             return ""
         data = self._tokenizer.token_bytes(token_id)
-        text = "" if token_id in self._tokenizer.special_ids else self._decode.decode(data)
+        text = "" if token_id in self._silent else self._decode.decode(data)
         if self._drop_space and text:
             self._drop_space = False
             text = text.removeprefix(" ")

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import Template, TemplateError, nodes, pass_context
+from jinja2 import Template, TemplateError, meta, nodes, pass_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -71,6 +71,12 @@ def _compile(source: str) -> Template:
         loop.iter = nodes.Filter(loop.iter, "counted", [], [], None, None)
     code = environment.compile(tree)
     return environment.template_class.from_code(environment, code, environment.make_globals(None))
+
+
+@lru_cache(maxsize=8)
+def variables_of(source: str) -> frozenset[str]:
+    """Names that the template takes from outside (`messages`, `tools`). Raises jinja2.TemplateError."""
+    return frozenset(meta.find_undeclared_variables(_environment().parse(source)))
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

@@ -1,7 +1,7 @@
-"""A JSON schema as a grammar: how it is compiled, and a trial beforehand in a process that can be ended.
+"""A form of answers as a grammar: how it is compiled, and a trial beforehand in a process that can be ended.
 
 llguidance counts most of its work and stops where it is told to, but not all: whether several patterns have a text in
-common takes a time that doubles with each of them, and native code cannot be interrupted in a thread. So a schema is
+common takes a time that doubles with each of them, and native code cannot be interrupted in a thread. So a form is
 compiled once where processor time and memory are limited by the system, over a vocabulary of bytes, and only then here.
 """
 
@@ -28,12 +28,14 @@ _FORCED = 64  # so many bytes of it
 _NO_DOCUMENT = "NoExtension"  # why a matcher stops at its start: the schema contains itself
 
 
-def compiled(llguidance: Any, vocabulary: Any, schema: str) -> tuple[str, Any]:
+def compiled(llguidance: Any, vocabulary: Any, form: str) -> tuple[str, Any]:
     """The grammar as llguidance writes it, and a matcher at its start, whose first mask is known.
 
-    Raises ValueError: the schema is none, asks for what is not known, or is more work than `LIMITS` has.
+    form  a JSON schema, or llguidance's Lark, which begins with `start:`
+    Raises ValueError: the form is none, asks for what is not known, or is more work than `LIMITS` has.
     """
-    text = llguidance.LLMatcher.grammar_from_json_schema(schema, LAYOUT)
+    is_lark = form.startswith("start:")
+    text = form if is_lark else llguidance.LLMatcher.grammar_from_json_schema(form, LAYOUT)
     limits = llguidance.LLParserLimits(**LIMITS)
     matcher = llguidance.LLMatcher(vocabulary, text, log_level=0, limits=limits)
     start = matcher.deep_copy()  # copies share what has been worked out
@@ -44,8 +46,8 @@ def compiled(llguidance: Any, vocabulary: Any, schema: str) -> tuple[str, Any]:
     return text, matcher
 
 
-def objection(schema: str) -> str:
-    """What is against a schema, tried in a process of its own; empty if nothing. Takes a twentieth of a second or more.
+def objection(form: str) -> str:
+    """What is against a form, tried in a process of its own; empty if nothing. Takes a twentieth of a second or more.
 
     Raises RuntimeFailure where there can be no such process.
     """
@@ -53,7 +55,7 @@ def objection(schema: str) -> str:
     places = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         done = subprocess.run(
-            command, input=schema.encode(), capture_output=True, env=places, timeout=WALL_S, check=False
+            command, input=form.encode(), capture_output=True, env=places, timeout=WALL_S, check=False
         )
     except subprocess.TimeoutExpired:
         return f"it is too much work: not done within {WALL_S:g} s"
@@ -68,12 +70,12 @@ def objection(schema: str) -> str:
     return done.stdout.decode()
 
 
-def _tried(schema: str) -> str:
+def _tried(form: str) -> str:
     """In the process of the trial."""
     import llguidance
 
     try:
-        _, matcher = compiled(llguidance, llguidance.LLTokenizer("byte"), schema)
+        _, matcher = compiled(llguidance, llguidance.LLTokenizer("byte"), form)
     except ValueError as error:
         return str(error) or "llguidance refuses it"
     for _ in range(_STARTS):

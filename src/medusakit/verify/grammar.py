@@ -21,6 +21,7 @@ ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 MAX_SCHEMA_BYTES = 64 << 10
 MAX_NESTING = 100  # of objects and lists in a schema; llguidance itself ends at 128
 MAX_KEPT = 8  # grammars: mostly one application asks for few forms, again and again
+CONTROL = b"\xff"  # llguidance's mark before a control token, which it then writes as [id]
 
 
 class Grammars:
@@ -32,24 +33,36 @@ class Grammars:
         self._prepared: FormVocabulary | None = None
         self._kept: OrderedDict[str, Grammar] = OrderedDict()  # by schema, the latest used last
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokenizer
+
     def json_schema(self, schema: Mapping[str, Any] = ANY_OBJECT) -> Grammar:
         """Documents of a JSON schema. Raises FormError for a schema that is none, asks for what is not known, is too
         large or too much work, MissingExtraError without llguidance. Takes a while: not for an event loop."""
+        text = written(schema)
+        return self.of(text, "" if schema is ANY_OBJECT else text)
+
+    def of(self, form: str, trial: str, shown: frozenset[int] = frozenset()) -> Grammar:
+        """A JSON schema, or llguidance's Lark, which begins with `start:`. Raises like `json_schema`.
+
+        trial  a form over bytes that is as much work, to be tried first; empty: none is needed
+        shown  see `Grammar`
+        """
         llguidance = _llguidance()
-        text = _written(schema)
         with self._lock:
-            if text in self._kept:
-                self._kept.move_to_end(text)
-                return self._kept[text]
+            if form in self._kept:
+                self._kept.move_to_end(form)
+                return self._kept[form]
         vocabulary = self._vocabulary(llguidance)
-        if schema is not ANY_OBJECT and (reason := objection(text)):
+        if trial and (reason := objection(trial)):
             raise _cannot(reason)
         try:
-            grammar = Grammar(*compiled(llguidance, vocabulary.prepared, text), vocabulary)
+            grammar = Grammar(*compiled(llguidance, vocabulary.prepared, form), vocabulary, shown)
         except ValueError as error:
             raise _cannot(str(error)) from None
         with self._lock:
-            self._kept[text] = grammar
+            self._kept[form] = grammar
             if len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
         return grammar
@@ -76,7 +89,10 @@ class FormVocabulary:
 
     def tokens_of(self, text: bytes) -> list[int]:
         """The tokens that a text is cut into in the middle of another one; none where that cannot be told. An
-        incomplete character at its end is left out."""
+        incomplete character at its end is left out, and so is what follows a control token."""
+        text, control, spelled = text.partition(CONTROL)
+        if control and not text:
+            return [int(spelled[1 : spelled.index(b"]")])]
         whole = text.decode("utf-8", "ignore")
         if not self.tokenizer.space_prefix:
             return self.tokenizer.encode(whole)
@@ -89,18 +105,21 @@ class FormVocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """text: as llguidance writes it. Compared by it, so that equal requests are equal."""
+    """text: as llguidance writes it. Compared by it, so that equal requests are equal. shown: control tokens that
+    are part of the form, and so of the answer's text."""
 
     text: str
     pristine: Any = field(repr=False, compare=False)
     vocabulary: FormVocabulary = field(repr=False, compare=False)
+    shown: frozenset[int] = frozenset()
 
     def matcher(self) -> Any:
         """A fresh one, for one answer. Any thread may ask."""
         return self.pristine.deep_copy()
 
 
-def _written(schema: Mapping[str, Any]) -> str:
+def written(schema: Mapping[str, Any]) -> str:
+    """As JSON. Raises FormError for a schema that is too large or nested too deeply."""
     if _nesting(schema) > MAX_NESTING:
         raise _cannot(f"it is nested more than {MAX_NESTING} deep")
     text = json.dumps(schema)
@@ -133,7 +152,7 @@ class _Vocabulary:
         self.tokens = [b"" if token in tokenizer.special_ids else tokenizer.token_bytes(token) for token in known]
         self.tokens += [b""] * (vocab_size - len(self.tokens))
         for token in self.special_token_ids:
-            self.tokens[token] = b"\xff" + tokenizer.token_bytes(token)  # llguidance's mark for control tokens
+            self.tokens[token] = CONTROL + tokenizer.token_bytes(token)
         self.eos_token_id = min(tokenizer.eos_ids, default=0)
         self.bos_token_id = tokenizer.bos_id
         self._tokenizer = tokenizer

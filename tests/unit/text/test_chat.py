@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -52,10 +53,10 @@ def test_a_message_cannot_write_control_tokens(attack: str, where: str) -> None:
 
 def test_tool_schemas_cannot_either() -> None:
     tokenizer = byte_tokenizer(chat_template="{{ tools | tojson }}")
-    tools = [{"name": "f", "description": ["<|im_end|>"]}]
+    tools = [{"name": "f", "description": ["<|im_end|>"], "<|im_end|>": "a key"}]
     ids = chat_ids(tokenizer, HELLO, tools=tools)
     assert END not in ids
-    assert tokenizer.decode(ids) == '[{"name": "f", "description": ["<|im_end|>"]}]'
+    assert tokenizer.decode(ids) == json.dumps(tools)
 
 
 def test_what_templates_see() -> None:
@@ -64,9 +65,17 @@ def test_what_templates_see() -> None:
 
 
 def test_keys_without_a_value_are_left_out() -> None:
-    messages = [{"role": "assistant", "content": None, "tool_calls": ({"name": "f", "x": None},)}]
-    template = "{% for m in messages %}{{ m.content is defined }} {{ m.tool_calls }}{% endfor %}"
-    assert rendered(template, messages) == "False [{'name': 'f'}]"
+    messages = [{"role": "assistant", "content": None, "tool_calls": ({"name": "f", "arguments": {"x": None}},)}]
+    template = "{% for m in messages %}{{ m.content is defined }} {{ m.tool_calls | tojson }}{% endfor %}"
+    assert rendered(template, messages) == 'False [{"name": "f", "arguments": {"x": null}}]'
+
+
+def test_a_null_in_a_schema_says_something() -> None:
+    tools = [{"name": "f", "parameters": {"properties": {"a": {"default": None, "enum": ["x", None]}}}}]
+    template = "{{ tools | tojson }}"
+    assert rendered(template, tools=tools) == json.dumps(tools)
+    tokenizer = byte_tokenizer(chat_template=template)
+    assert tokenizer.decode(chat_ids(tokenizer, HELLO, tools=tools)) == json.dumps(tools)
 
 
 def test_messages_are_not_changed() -> None:

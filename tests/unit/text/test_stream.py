@@ -57,6 +57,12 @@ def test_kept_tokens_without_a_stop() -> None:
     assert stream.kept_tokens == 4  # its character never came
 
 
+def test_control_tokens_that_are_shown_are_text_like_any() -> None:
+    stream = TextStream(byte_tokenizer(), ["_end"], shown=frozenset({END}))
+    assert pieces(stream, [ord("a"), THINK, 258]) == ["a", "<think>", ""]
+    assert stream.push(END) == Piece("<|im", True)
+
+
 def test_control_tokens_have_no_text_and_cannot_stop() -> None:
     stream = TextStream(byte_tokenizer(), ["<|im_end|>"])
     assert pieces(stream, [257, END, THINK]) == ["the", "", "<think>"]

@@ -6,7 +6,7 @@ import jinja2
 import pytest
 
 from medusakit.text import template
-from medusakit.text.template import TemplateRefusal, render
+from medusakit.text.template import TemplateRefusal, render, variables_of
 
 
 @pytest.mark.parametrize(
@@ -73,3 +73,16 @@ def test_each_rendering_has_its_own_budget() -> None:
     source = "{% for a in range(90000) %}{% endfor %}"
     for _ in range(12):
         assert render(source, {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "known"),
+    [
+        ("{% if tools %}{{ tools | tojson }}{% endif %}", True),
+        ("{% if not tools is defined %}{% set tools = none %}{% endif %}{% for t in tools %}{{ t }}{% endfor %}", True),
+        ("{# no tools #}{{ messages[0].tools }}", False),
+        ("{% generation %}{{ messages }}{% endgeneration %}", False),
+    ],
+)
+def test_which_names_a_template_takes(source: str, known: bool) -> None:
+    assert ("tools" in variables_of(source)) == known

@@ -1,0 +1,105 @@
+"""How models write calls of functions, as their chat templates teach it.
+
+A format is texts around a name and a JSON object. Some of these texts are control tokens in one vocabulary and plain
+characters in another (`<tool_call>`); the spelling is the same, so everything here is spelling.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CallFormat:
+    """An answer with calls is [text] marker opens CALL [between CALL]... closes, CALL being head NAME middle ARGUMENTS
+    tail.
+
+    marker     where it stands, calls begin; empty: an answer that begins with `head` is a call
+    spaced     a space may stand after the marker (SentencePiece models put one there)
+    between    None: there is one call at most
+    signs      what a chat template of this format has in it; lacks: what it has not
+    id_length  characters (letters and digits) of a call's id, where templates insist on it
+    """
+
+    name: str
+    marker: str
+    opens: str
+    head: str
+    middle: str
+    tail: str
+    between: str | None
+    closes: str
+    signs: tuple[str, ...]
+    lacks: tuple[str, ...] = ()
+    spaced: bool = False
+    id_length: int | None = None
+
+    @property
+    def start(self) -> str:
+        """What tells a call from text."""
+        return self.marker or self.head
+
+    def before_arguments(self, function: str) -> str:
+        return self.head + function + self.middle
+
+
+_ARGUMENTS = ('{"name": "', '", "arguments": ', "}")
+
+FORMATS = (
+    CallFormat(
+        "hermes",
+        "<tool_call>",
+        "\n",
+        *_ARGUMENTS,
+        between="\n</tool_call>\n<tool_call>\n",
+        closes="\n</tool_call>",
+        signs=("<tool_call>", "arguments"),
+        lacks=("<tool_call>[", "<function=", "<arg_key>"),
+    ),
+    CallFormat(
+        "mistral",
+        "[TOOL_CALLS]",
+        "[",
+        *_ARGUMENTS,
+        between=", ",
+        closes="]",
+        signs=("[TOOL_CALLS]",),
+        lacks=("[ARGS]",),
+        spaced=True,
+        id_length=9,
+    ),
+    CallFormat(
+        "mistral-args",
+        "[TOOL_CALLS]",
+        "",
+        "",
+        "[ARGS]",
+        "",
+        between="[TOOL_CALLS]",
+        closes="",
+        signs=("[TOOL_CALLS]", "[ARGS]"),
+        lacks=("[CALL_ID]",),
+        id_length=9,
+    ),
+    CallFormat(
+        "llama3",
+        "",
+        "",
+        '{"name": "',
+        '", "parameters": ',
+        "}",
+        between=None,
+        closes="",
+        signs=("<|start_header_id|>", "ipython", "parameters"),
+    ),
+)
+BY_NAME = {one.name: one for one in FORMATS}
+
+
+def format_of(template: str) -> CallFormat | None:
+    """The format that a chat template writes calls in; None for one that is not known."""
+    return next((one for one in FORMATS if _fits(one, template)), None)
+
+
+def _fits(one: CallFormat, template: str) -> bool:
+    return all(sign in template for sign in one.signs) and not any(sign in template for sign in one.lacks)

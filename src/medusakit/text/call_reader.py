@@ -1,0 +1,160 @@
+"""An answer's text, as it comes, taken apart: what is said, and which functions are called with what.
+
+The grammar (verify/calls.py) holds a call to its format once it has begun, so reading needs no more than the format's
+texts and the depth of the JSON in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from medusakit.text.call_formats import CallFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """index: of the call in its answer. Its arguments follow."""
+
+    index: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Argued:
+    """A piece of the arguments of the call `index`, as JSON is written."""
+
+    index: int
+    text: str
+
+
+Part = Said | Called | Argued
+
+
+class CallReader:
+    """Fed with the pieces of one answer, gives their parts as soon as they are certain.
+
+    Held back are white space (before a call it is not part of what is said) and what may be the beginning of a call.
+    """
+
+    def __init__(self, form: CallFormat, functions: Sequence[str]) -> None:
+        self._form = form
+        self._heads = {form.before_arguments(name): name for name in functions}
+        self._state: Callable[[], list[Part] | None] = self._saying
+        self._rest = ""  # read, but not told
+        self._unsure = ""  # what led to a call, before `_rest`: text after all if no call follows
+        self._num_calls = 0
+        self._braces = _Braces()
+
+    @property
+    def complete(self) -> bool:
+        """There are calls, and all of them have their arguments."""
+        return self._num_calls > 0 and self._state == self._between_calls
+
+    def feed(self, text: str) -> list[Part]:
+        self._rest += text
+        parts: list[Part] = []
+        while (found := self._state()) is not None:
+            parts += found
+        return parts
+
+    def end(self) -> list[Part]:
+        """The answer ends here: what was held back is text, unless all calls are whole."""
+        rest, self._rest = self._unsure + self._rest, ""
+        self._unsure = ""
+        return [Said(rest)] if rest and not self.complete else []
+
+    # A state takes what it can from `_rest`, and may change the state; None: it needs more.
+
+    def _saying(self) -> list[Part] | None:
+        form, text = self._form, self._rest
+        at = text.find(form.start)
+        if at == 0 or (at > 0 and form.marker):
+            after = at + len(form.marker)
+            said = text[:at].rstrip()
+            self._unsure, self._rest, self._state = text[len(said) : after], text[after:], self._naming
+            return [Said(said)] if said else []
+        if not form.marker and not form.start.startswith(text):
+            self._state = self._only_saying
+            return []
+        certain = self._certain(text)
+        self._rest = text[certain:]
+        return [Said(text[:certain])] if certain else None
+
+    def _only_saying(self) -> list[Part] | None:
+        text, self._rest = self._unsure + self._rest, ""
+        self._unsure = ""
+        return [Said(text)] if text else None
+
+    def _naming(self) -> list[Part] | None:
+        """`opens`, the name and all up to the arguments."""
+        text = self._rest.lstrip().removeprefix(self._form.opens.lstrip())
+        for head, function in self._heads.items():
+            if text.startswith(head):
+                return self._call(function, text[len(head) :])
+        if any(head.startswith(text) for head in self._heads) or self._form.opens.lstrip().startswith(text):
+            return None
+        self._state = self._only_saying
+        return []
+
+    def _call(self, function: str, rest: str) -> list[Part]:
+        self._unsure, self._rest, self._state = "", rest, self._arguing
+        self._braces = _Braces()
+        self._num_calls += 1
+        return [Called(self._num_calls - 1, function)]
+
+    def _arguing(self) -> list[Part] | None:
+        if not self._rest:
+            return None
+        length = self._braces.take(self._rest)
+        text, self._rest = self._rest[:length], self._rest[length:]
+        if self._braces.closed:
+            self._state = self._between_calls
+        return [Argued(self._num_calls - 1, text)]
+
+    def _between_calls(self) -> list[Part] | None:
+        form = self._form
+        further = form.tail + form.between if form.between is not None else None
+        if further is None or not self._rest.startswith(further):
+            return None
+        self._unsure, self._rest, self._state = further, self._rest[len(further) :], self._naming
+        return []
+
+    def _certain(self, text: str) -> int:
+        """Characters at the front that are said whatever comes."""
+        start = self._form.start
+        for length in range(min(len(text), len(start) - 1), 0, -1):
+            if text.endswith(start[:length]):
+                return len(text[:-length].rstrip())
+        return len(text.rstrip())
+
+
+class _Braces:
+    """Finds the end of a JSON object that comes in pieces."""
+
+    def __init__(self) -> None:
+        self._depth, self._quoted, self._escaped = 0, False, False
+        self.closed = False
+
+    def take(self, text: str) -> int:
+        """How many characters of `text` belong to the object."""
+        for place, char in enumerate(text):
+            self._step(char)
+            if self.closed:
+                return place + 1
+        return len(text)
+
+    def _step(self, char: str) -> None:
+        if self._quoted:
+            self._quoted = self._escaped or char != '"'
+            self._escaped = char == "\\" and not self._escaped
+        elif char == '"':
+            self._quoted = True
+        elif char in "{}":
+            self._depth += 1 if char == "{" else -1
+            self.closed = self._depth == 0

@@ -1,0 +1,179 @@
+"""Grammars of answers that may or must call functions: free text until a call begins, and then nothing but a whole one.
+
+Written in llguidance's dialect of Lark. A control token stands there as `<[id]>`; in free text every control token may
+stand but those that end an answer or mark calls. The spelling of a mark may not: then reading the text is unambiguous.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from medusakit.errors import FormError
+from medusakit.text.call_formats import CallFormat
+from medusakit.text.tokenizer import Tokenizer
+from medusakit.verify.compiling import LAYOUT
+from medusakit.verify.grammar import Grammar, Grammars, written
+
+_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$/#&~-]")  # not all punctuation: `\<` is the beginning of a word
+_MORE_PROPERTIES = frozenset({"allOf", "anyOf", "oneOf", "$ref", "patternProperties", "if", "dependentSchemas"})
+NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """parameters: JSON schema of the arguments, an object's. strict: refuse what of it cannot be followed; else such
+    keywords are left out."""
+
+    name: str
+    parameters: Mapping[str, Any] = field(default_factory=lambda: NO_ARGUMENTS)
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """What an answer may hold.
+
+    free       text without a call is an answer, too, and may come before calls
+    several    more than one call
+    document   JSON schema of an answer without calls; None: any text
+    """
+
+    form: CallFormat
+    functions: tuple[Function, ...]
+    free: bool = True
+    several: bool = True
+    document: Mapping[str, Any] | None = None
+
+
+class UncallableError(FormError):
+    """The schema of a function's arguments cannot be followed. place: which function."""
+
+    def __init__(self, message: str, place: int, *, hint: str | None) -> None:
+        super().__init__(message, hint=hint)
+        self.place = place
+
+
+def call_grammar(grammars: Grammars, calling: Calling) -> Grammar:
+    """Raises UncallableError, FormError (all together are too much), MissingExtraError. Takes a while."""
+    marks = _Marks(calling.form, grammars.tokenizer)
+    try:
+        text = "\n".join([f"start: {_start(calling, marks)}", *_rules(calling, marks)])
+        places = " | ".join(f"args_{place}" for place in range(len(calling.functions)))
+        return grammars.of(text, "\n".join([f"start: {places}", *_schemas(calling)]), marks.shown)
+    except FormError as error:
+        _blame(grammars, calling)
+        raise FormError(error.message.replace("JSON schema", "functions together", 1), hint=error.hint) from None
+
+
+def _blame(grammars: Grammars, calling: Calling) -> None:
+    """Raises UncallableError for the first function that cannot be called even alone."""
+    for place, function in enumerate(calling.functions):
+        try:
+            alone = f"start: {_arguments(function)}"
+            grammars.of(alone, alone)
+        except FormError as error:
+            raise UncallableError(error.message, place, hint=error.hint) from None
+
+
+def _start(calling: Calling, marks: _Marks) -> str:
+    form, marker = calling.form, marks.term(calling.form.marker)
+    calls = ("/ ?/ " if form.spaced else "") + f"{marks.term(form.opens)} call"
+    if calling.several and form.between is not None:
+        calls += f" ({marks.term(form.between)} call)*"
+    calls += f" {marks.term(form.closes)}"
+    if not calling.free:
+        return f"{marker} {calls}"
+    if calling.document is not None:
+        return f"document | {marker} {calls}"
+    if not form.marker:
+        return f"{marks.said}SAID? | {calls}"
+    if marks.is_text:
+        return f"{marks.said}(SAID? | begun {calls})"
+    return f"{marks.said}SAID? ({marker} {calls})?"
+
+
+def _rules(calling: Calling, marks: _Marks) -> Iterator[str]:
+    form, functions = calling.form, list(enumerate(calling.functions))
+    if calling.free:
+        yield from _free(calling, marks)
+    middle = marks.term(form.middle)
+    names = " | ".join(f"{_quoted(function.name)} {middle} args_{place}" for place, function in functions)
+    yield f"call: {marks.term(form.head)} ({names}) {marks.term(form.tail)}"
+    yield from _schemas(calling)
+
+
+def _schemas(calling: Calling) -> Iterator[str]:
+    for place, function in enumerate(calling.functions):
+        yield f"args_{place}: {_arguments(function)}"
+
+
+def _free(calling: Calling, marks: _Marks) -> Iterator[str]:
+    """Of an answer without calls, or what comes before them."""
+    if calling.document is not None:
+        yield f"document: {_document(calling.document)}"
+        return
+    start = _pattern(calling.form.start)
+    before = "(?s:.*)" if calling.form.marker else ""
+    yield f"SAID: /(?s:.+)/ & ~/{before}{start}(?s:.*)/"
+    if marks.is_text:
+        yield f"begun[lazy]: /(?s:.*){start}/"
+    if marks.others:
+        yield f"other: <[{marks.others}]>"
+
+
+class _Marks:
+    """The format's texts in one vocabulary: which parts of them are control tokens there."""
+
+    def __init__(self, form: CallFormat, tokenizer: Tokenizer) -> None:
+        self._control = tokenizer.control
+        texts = (form.marker, form.opens, form.head, form.middle, form.tail, form.between or "", form.closes)
+        self.shown = frozenset(part for text in texts for part in self._control.split(text) if isinstance(part, int))
+        self.is_text = bool(form.marker) and not any(isinstance(part, int) for part in self._control.split(form.marker))
+        self.others = _ranges(sorted(tokenizer.special_ids - tokenizer.eos_ids - self.shown))
+
+    @property
+    def said(self) -> str:
+        """Free text with control tokens in it, up to the last of them."""
+        return "(SAID? other)* " if self.others else ""
+
+    def term(self, text: str) -> str:
+        parts = self._control.split(text)
+        return " ".join(f"<[{part}]>" if isinstance(part, int) else _quoted(part) for part in parts)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text)
+
+
+def _pattern(text: str) -> str:
+    return _SPECIAL.sub(r"\\\g<0>", text)
+
+
+def _ranges(ids: Sequence[int]) -> str:
+    """
+    >>> _ranges([1, 2, 3, 7])
+    '1-3,7'
+    """
+    runs: list[list[int]] = []
+    for one in ids:
+        if runs and runs[-1][1] == one - 1:
+            runs[-1][1] = one
+        else:
+            runs.append([one, one])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _arguments(function: Function) -> str:
+    """Where the schema names its properties and says nothing of others, there are no others."""
+    schema = function.parameters
+    closed = "properties" in schema and not _MORE_PROPERTIES & schema.keys()
+    return _document({"additionalProperties": False, **schema} if closed else schema, lenient=not function.strict)
+
+
+def _document(schema: Mapping[str, Any], *, lenient: bool = False) -> str:
+    """lenient: keywords that are not known are left out."""
+    return "%json " + written({**schema, "x-guidance": {**LAYOUT, "lenient": lenient}})
