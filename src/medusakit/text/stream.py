@@ -28,8 +28,8 @@ class Piece:
 class TextStream:
     """The text of one answer. All pieces and the flush, joined, are `tokenizer.decode(ids)` up to the stop string.
 
-    Control tokens have no text, except those `shown`. Bytes that are not UTF-8 become U+FFFD, except that a character left incomplete at the
-    end is dropped.
+    Control tokens have no text, except those `shown`. Bytes that are not UTF-8 become U+FFFD, except that a character
+    left incomplete at the end is dropped.
 
     stop       strings that end the answer, none empty
     continues  the ids continue text that was there before, so a first space is real; else it belongs to the
