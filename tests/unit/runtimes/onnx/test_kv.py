@@ -1,9 +1,12 @@
 """KV memory: growth keeps rows, commits compact them, slots copy, free cells are finite."""
 
+from mmap import mmap
+
 import numpy as np
 import pytest
 
 from medusakit.errors import RuntimeFailure
+from medusakit.runtimes.onnx import kv
 from medusakit.runtimes.onnx.kv import KvCache
 
 
@@ -115,3 +118,63 @@ def test_memory_shrinks_to_what_is_held_when_that_frees_more_than_half():
         np.testing.assert_array_equal(new[:, 1, :, :, :3], old[:, 1, :, :, :3])
         assert not new[:, 0, :, :, 200:].any() and not new[:, 1, :, :, 3:].any()
     assert not cache.shrink([200, 3])
+
+
+def test_shorter_and_longer_rows_use_the_same_memory_without_what_others_left():
+    cache = filled(slots=3, cells=1000)
+    before, memory = both(cache), cache._memory
+    assert cache.shrink([200, 130])
+    cache.grow(3, 900, [200, 130])
+    assert cache._memory is memory
+    for new, old in zip(both(cache), before, strict=True):
+        for slot, held in enumerate([200, 130]):
+            np.testing.assert_array_equal(new[:, slot, :, :, :held], old[:, slot, :, :, :held])
+            assert not new[:, slot, :, :, held:].any()
+    cache.wipe(2)  # as for a row that takes the slot
+    assert not cache.keys[:, 2].any() and not cache.values[:, 2].any()
+
+
+def test_memory_that_no_row_needed_for_long_is_given_back(monkeypatch):
+    monkeypatch.setattr(kv, "KEPT_BYTES", 0)
+    monkeypatch.setattr(kv, "PATIENCE", 3)
+    cache = filled(cells=1000)
+    before, large = both(cache), cache._memory.num_bytes
+    moved = [cache.shrink([100, 3]) for _ in range(5)]
+    assert moved == [True, False, False, True, False] and cache._memory.num_bytes < large / 4
+    for new, old in zip(both(cache), before, strict=True):
+        np.testing.assert_array_equal(new[:, 0, :, :, :100], old[:, 0, :, :, :100])
+        assert not new[:, 0, :, :, 100:].any()
+
+
+def test_long_rows_now_and_then_keep_their_memory(monkeypatch):
+    monkeypatch.setattr(kv, "KEPT_BYTES", 0)
+    monkeypatch.setattr(kv, "PATIENCE", 3)
+    cache = filled(cells=1000)
+    memory = cache._memory
+    for _ in range(4):
+        assert [cache.shrink([100, 3]) for _ in range(3)] == [True, False, False]
+        cache.grow(2, 900, [100, 3])
+        cache.shrink([900, 3])
+    assert cache._memory is memory
+
+
+@pytest.mark.parametrize(("kept", "stays"), [(1 << 20, True), (1 << 10, False)])
+def test_what_is_left_when_nothing_is_held_is_bounded(monkeypatch, kept, stays):
+    monkeypatch.setattr(kv, "KEPT_BYTES", kept)
+    cache = filled()
+    memory = cache._memory
+    cache.clear()
+    assert cache.num_slots == cache.capacity == 0 and (cache._memory is memory) is stays
+    assert stays or cache._memory.num_bytes == 0
+    cache.grow(2, 10, [0])
+    assert not cache.keys[:, 0].any() and not cache.values[:, 0].any()
+
+
+def test_saved_cells_lie_in_pages_of_their_own():
+    saved = filled().save(1, 6)
+    for part in saved:
+        owner = part
+        while isinstance(owner, np.ndarray):
+            owner = owner.base
+        assert isinstance(owner.obj if isinstance(owner, memoryview) else owner, mmap)
+    assert filled().save(1, 0)[0].size == 0
