@@ -1,38 +1,74 @@
-"""For tests with requests made up from the OpenAPI document: the server that gets them."""
+"""For tests with requests made up from the OpenAPI document: the server that gets them, what is asked and checked."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-from medusakit.engine.engine import Engine
-from medusakit.engine.jobs import SchedulerSettings
-from medusakit.engine.scheduler import Scheduler
-from medusakit.server.keys import Keyring
-from medusakit.server.service import Options, Service, Serving
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.transport import Response
+from schemathesis.schemas import APIOperation
+from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
+
+from medusakit.server.app import create_app
+from medusakit.server.service import Options
+from medusakit.server.wire import ErrorReply
 from medusakit.settings import SamplingParams
-from medusakit.verify.grammar import Grammars
-from server_fakes import card_of, random_engine
+from toy_llm import toy_llm, toy_server
 
-NO_HEADS = "/admin/heads"  # this server has no heads to open: it says 503
-
-
-@dataclass(frozen=True)
-class HasEngine:
-    engine: Engine
+CHECKS = [not_a_server_error, response_schema_conformance, status_code_conformance]
 
 
 @contextmanager
-def answering() -> Iterator[Service]:
-    """A service with the real scheduler around a tiny random model; answers are short unless a request says."""
-    engine = random_engine(2)
-    service = Service(Options(defaults=SamplingParams(max_tokens=4), any_model=True), Keyring(()))
-    scheduler = Scheduler(HasEngine(engine), SchedulerSettings(max_rows=4))
-    scheduler.start()
-    grammars = Grammars(engine.tokenizer, 258)
-    service.opened(Serving(scheduler, engine.tokenizer, card_of(engine.runtime), grammars=grammars))
-    try:
-        yield service
-    finally:
-        scheduler.close()
+def described() -> Iterator[schemathesis.BaseSchema]:
+    """The document of a server, in this process, that answers from a tiny random model: shortly unless a request says
+    otherwise."""
+    options = Options(defaults=SamplingParams(max_tokens=4), any_model=True)
+    with toy_server(toy_llm(), options, max_rows=4) as service:
+        yield schemathesis.openapi.from_asgi("/openapi.json", create_app(service))
+
+
+def ask_all(schema: schemathesis.BaseSchema, examples: int) -> dict[str, Counter[int]]:
+    """Of every operation up to so many requests, half of them wrong on purpose where they can be; a tenth of that where
+    only headers can differ. Raises what an answer did wrong. By operation: the statuses, each counted when checked."""
+    found: dict[str, Counter[int]] = {}
+    for made in schema.get_all_operations():
+        operation = made.ok()
+        found[operation.label] = _ask(operation, examples)
+    return found
+
+
+def _ask(operation: APIOperation, examples: int) -> Counter[int]:
+    statuses: Counter[int] = Counter()
+    cases, differ = operation.as_strategy(GenerationMode.POSITIVE), operation.body or operation.path_parameters
+    if differ:
+        cases |= operation.as_strategy(GenerationMode.NEGATIVE)
+
+    @seed(1)
+    @settings(
+        max_examples=examples if differ else max(1, examples // 10),
+        phases=[Phase.generate],
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=cases)
+    def ask(case: Case) -> None:
+        response = case.call()
+        case.validate_response(response, checks=CHECKS)
+        check_error(response)
+        statuses[response.status_code] += 1
+
+    ask()
+    return statuses
+
+
+def check_error(response: Response) -> None:
+    """Every refusal is in OpenAI's shape."""
+    if response.status_code >= 400:
+        error = ErrorReply.model_validate_json(response.content).error
+        assert error.message and error.type and error.code

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 
-from medusakit.engine.controller import Controller, PlainController
+from medusakit.engine.choices import Choices
+from medusakit.engine.controller import ChosenController, Controller, PlainController
 from medusakit.engine.engine import Engine, KeptRow
 from medusakit.engine.events import GenerationResult, TokenEvent
 from medusakit.engine.loading import Loaded, load_parts
+from medusakit.engine.plan import Plan
 from medusakit.engine.prompt import check_messages, short, token_ids
 from medusakit.engine.session import Session
 from medusakit.engine.speculation import MAX_LEAVES
@@ -23,6 +25,7 @@ from medusakit.runtimes.base import Runtime
 from medusakit.settings import SamplingParams
 from medusakit.text.chat import chat_ids
 from medusakit.text.tokenizer import Tokenizer
+from medusakit.tree.given import AUTO, TreeWish
 from medusakit.verify.grammar import Grammars
 
 Message = Mapping[str, str]
@@ -71,7 +74,9 @@ class LLM:
     def __init__(self, parts: Loaded) -> None:
         self.parts = parts
         self.engine = Engine(parts.runtime, parts.tokenizer, parts.controller)
+        self.choices = Choices(parts, parts.artifact, parts.wishes)
         self._plain = Engine(parts.runtime, parts.tokenizer, PlainController())
+        self._chosen = Engine(parts.runtime, parts.tokenizer, ChosenController())
         self._grammars = Grammars(parts.tokenizer, parts.runtime.spec.vocab_size)
 
     @classmethod
@@ -83,7 +88,7 @@ class LLM:
         weights: str = "auto",
         drafter: str | None = None,
         draft_model: str | None = None,
-        tree: str = "auto",
+        tree: TreeWish = AUTO,
         budget: int | None = None,
         dynamic_tree: bool = True,
         max_leaves: int = MAX_LEAVES,
@@ -104,7 +109,7 @@ class LLM:
         drafter  "hybrid" (default): the heads and matches of the text (without heads, matches and recycled successors),
                  merged into one tree; a family of heads alone ("hydra", "medusa"); "suffix" or "recycling" alone;
                  "draft_model": a second model, `draft_model`, smaller and of the same vocabulary
-        tree     "auto", or a dense tree as DxB, e.g. "2x3", the same at every step
+        tree     "auto", "dynamic", "static" (calibrated), "DxB", e.g. "2x3", or paths of ranks: [[0], [1], [0, 0]]
         budget   rows of a verify pass at most, root included, and no guard; None takes what pays by measured T(n)
         dynamic_tree  grow trees anew at every step from the drafters' probabilities; False: the heads' calibrated tree
         max_leaves    leaves of a tree that is grown
@@ -165,24 +170,63 @@ class LLM:
         return chat_ids(self.tokenizer, prompt)
 
     def stream(
-        self, prompt: Prompt, params: SamplingParams = GREEDY, *, speculation: bool = True, raw: bool = False
+        self,
+        prompt: Prompt,
+        params: SamplingParams = GREEDY,
+        *,
+        speculation: bool = True,
+        raw: bool = False,
+        drafter: str | None = None,
+        tree: TreeWish | None = None,
     ) -> Stream:
-        """Start a generation. The first event is decided when this returns (prefill is done)."""
-        return self.stream_ids(self.encode(prompt, raw=raw), params, speculation=speculation)
+        """Start a generation. The first event is decided when this returns (prefill is done).
 
-    def stream_ids(self, ids: Sequence[int], params: SamplingParams = GREEDY, *, speculation: bool = True) -> Stream:
+        drafter, tree  of this answer alone, as `load` takes them, of the drafters that there are (`choices.names`).
+                       They draft at every step, whether it pays or not; the text is the same with any of them
+        Raises UsageError for what there is not.
+        """
+        ids = self.encode(prompt, raw=raw)
+        return self.stream_ids(ids, params, speculation=speculation, drafter=drafter, tree=tree)
+
+    def stream_ids(
+        self,
+        ids: Sequence[int],
+        params: SamplingParams = GREEDY,
+        *,
+        speculation: bool = True,
+        drafter: str | None = None,
+        tree: TreeWish | None = None,
+    ) -> Stream:
         """Like `stream`, from token ids: whole numbers of Python, NumPy or another library, all in the vocabulary."""
+        ids = token_ids(ids, self.runtime.spec.vocab_size)
+        plan = self._plan(speculation, drafter, tree)
+        if plan is not None:
+            return Stream(self._chosen, self._chosen.start(ids, params, plan=plan))
         engine = self.engine if speculation else self._plain
-        return Stream(engine, engine.start(token_ids(ids, self.runtime.spec.vocab_size), params))
+        return Stream(engine, engine.start(ids, params))
 
     def generate(
-        self, prompt: Prompt, params: SamplingParams = GREEDY, *, speculation: bool = True, raw: bool = False
+        self,
+        prompt: Prompt,
+        params: SamplingParams = GREEDY,
+        *,
+        speculation: bool = True,
+        raw: bool = False,
+        drafter: str | None = None,
+        tree: TreeWish | None = None,
     ) -> GenerationResult:
-        """The whole answer."""
-        with self.stream(prompt, params, speculation=speculation, raw=raw) as stream:
+        """The whole answer; arguments as of `stream`."""
+        with self.stream(prompt, params, speculation=speculation, raw=raw, drafter=drafter, tree=tree) as stream:
             for _ in stream:
                 pass
             return stream.result
+
+    def _plan(self, speculation: bool, drafter: str | None, tree: TreeWish | None) -> Plan | None:
+        if drafter is None and tree is None:
+            return None
+        if not speculation:
+            raise UsageError("drafter and tree say how to speculate, which is off", hint="speculation=True")
+        return self.choices.plan(drafter, tree)
 
     def chat(self, system: str | None = None, params: SamplingParams = GREEDY) -> Chat:
         """A conversation that keeps the KV of its earlier turns. Raises UsageError for a system message of no text."""
@@ -195,6 +239,7 @@ class LLM:
         the verify temperatures of dynamic acceptance. To be called when other heads have been put in.
         """
         self.engine.reset_verification()
+        self._chosen.reset_verification()
 
     def __enter__(self) -> LLM:
         return self

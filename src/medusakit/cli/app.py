@@ -60,13 +60,12 @@ class App:
         max_rows      sequences that can be decoded at once
         dynamic_tree  instead of the setting
         """
+        from medusakit.cli.trees import read_tree
         from medusakit.llm import LLM
-        from medusakit.tree.search import parse_dense
 
         config = self.config
         self.sampling().validate()  # before minutes of loading, not after
-        if config.tree != "auto":
-            parse_dense(config.tree)
+        tree = read_tree(config.tree)
         with self.ui.status(f"loading {config.model}"):
             llm = LLM.load(
                 config.model,
@@ -74,7 +73,7 @@ class App:
                 weights=config.weights,
                 drafter=config.drafter,
                 draft_model=config.draft_model,
-                tree=config.tree,
+                tree=tree,
                 budget=config.budget,
                 dynamic_tree=config.dynamic_tree if dynamic_tree is None else dynamic_tree,
                 max_leaves=config.max_leaves,

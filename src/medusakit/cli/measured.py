@@ -34,12 +34,11 @@ def workload_params(app: App, max_tokens: int) -> SamplingParams:
 
 def wishes(app: App) -> Wishes:
     """What `App.load` asks of speculation."""
+    from medusakit.cli.trees import read_tree
     from medusakit.engine.speculation import Wishes
 
-    config = app.config
-    return Wishes(
-        config.drafter, config.tree, config.budget, config.dynamic_tree, config.max_leaves, config.breaker_rho
-    )
+    config, tree = app.config, read_tree(app.config.tree)
+    return Wishes(config.drafter, tree, config.budget, config.dynamic_tree, config.max_leaves, config.breaker_rho)
 
 
 @contextmanager

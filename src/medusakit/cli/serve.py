@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import socket
 
     from medusakit.engine.jobs import SchedulerSettings
-    from medusakit.engine.speculation import Wishes
     from medusakit.server.service import Options, Serving
     from medusakit.server.tracing import Tracing
 
@@ -58,7 +57,7 @@ def _serve(app: App, address: socket.socket) -> None:
 
     def load() -> Serving:
         llm = app.load(max_rows=scheduling.max_rows)
-        return open_serving(llm, app.config.model, scheduling, _wishes(app), service)
+        return open_serving(llm, app.config.model, scheduling, service)
 
     def on_ready(serving: Serving) -> None:
         _introduce(app, serving, address, keys=not service.keys.open)
@@ -122,19 +121,4 @@ def _scheduling(app: App) -> SchedulerSettings:
         cache_bytes_per_key=None if per_key is None else int(per_key * MIB),
         cache_block_tokens=1 if config.kv_cache_sharding == "auto" else int(config.kv_cache_sharding),
         cache_blocks=config.shard_count,
-    )
-
-
-def _wishes(app: App) -> Wishes:
-    from medusakit.engine.speculation import Wishes
-
-    config = app.config
-    return Wishes(
-        config.drafter,
-        config.tree,
-        config.budget,
-        config.dynamic_tree,
-        config.max_leaves,
-        config.breaker_rho,
-        config.draft_model,
     )

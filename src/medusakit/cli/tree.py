@@ -36,12 +36,11 @@ def show(svg: Path | None, json_file: str | None) -> None:
     """Draw the calibrated tree of the heads, cut to what pays here, with how often each node is accepted.
 
     Decoding uses it with --disable-dynamic-tree; by default a tree is grown anew at every step. A tree given with
-    --tree DxB is drawn as it is, without a model.
+    --tree (DxB, or a file) is drawn as it is, without a model.
     """
     app = current_app()
-    if app.config.tree != "auto":
-        topology = given_tree(app)
-        drawing = Drawing(topology, None, f"dense tree {app.config.tree}", "this tree was given, not chosen")
+    if (topology := given_tree(app)) is not None:
+        drawing = Drawing(topology, None, f"tree {app.config.tree}", "this tree was given, not chosen")
     else:
         drawing = drawing_of(app, *load(app))
     _deliver(app, drawing, svg, json_file)
@@ -58,11 +57,15 @@ class Drawing:
     budget: Budget | None = None
 
 
-def given_tree(app: App) -> Topology:
-    """The dense tree of --tree, cut to --budget."""
-    from medusakit.tree.search import parse_dense
+def given_tree(app: App) -> Topology | None:
+    """The tree that --tree gives by shape or node by node, cut to --budget; None where it names one of the heads'."""
+    from medusakit.cli.trees import read_tree
+    from medusakit.tree.given import MAX_DEPTH, NAMES, given_topology
 
-    whole = parse_dense(app.config.tree)
+    tree = read_tree(app.config.tree)
+    if tree in NAMES:
+        return None
+    whole = given_topology(tree, MAX_DEPTH, "a drafter at most")
     return whole.prefix(min(app.config.budget or whole.num_nodes, whole.num_nodes))
 
 

@@ -72,9 +72,10 @@ def verify(
 def open_for_audit(app: App, weights: str, rows: int) -> LLM:
     """The model with heads and room for one row more; a tree of 16 nodes unless another was asked for, so that there
     is something to audit where speculation would not pay."""
+    from medusakit.cli.trees import read_tree
     from medusakit.llm import LLM
 
-    config = app.config
+    config, tree = app.config, read_tree(app.config.tree)
     with app.ui.status(f"loading {config.model} in {weights}"):
         return LLM.load(
             config.model,
@@ -82,7 +83,7 @@ def open_for_audit(app: App, weights: str, rows: int) -> LLM:
             weights=weights,
             drafter=config.drafter,
             draft_model=config.draft_model,
-            tree=config.tree,
+            tree=tree,
             budget=config.budget or AUDITED_BUDGET,
             threads=config.threads,
             max_rows=rows + 1,

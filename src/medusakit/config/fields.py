@@ -77,7 +77,10 @@ class Config:
         None, "speculation", "nodes of a tree, root included; what pays here if unset", low=1, high=256, artifact=True
     )
     tree: str = _setting(
-        "auto", "speculation", "`auto`, or DxB, e.g. 2x3: two levels, three children each", artifact=True
+        "auto",
+        "speculation",
+        "`auto`, `dynamic`, `static` (calibrated), DxB (2x3: two levels, three children each), or a JSON file of paths",
+        artifact=True,
     )
     dynamic_tree: bool = _setting(
         True,

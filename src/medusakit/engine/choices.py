@@ -1,9 +1,8 @@
-"""Drafters and trees that single requests ask for: built at the first use, kept, and equal in output to all others."""
+"""Drafters and trees of single answers: built at the first use, kept, and equal in output to all others."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 
 from medusakit.artifact.io import Artifact
@@ -13,13 +12,12 @@ from medusakit.drafters.hybrid.drafter import HybridDrafter
 from medusakit.drafters.registry import DRAFT_MODEL, HEADLESS, WITHOUT_HEADS
 from medusakit.engine.loading import Loaded
 from medusakit.engine.plan import Plan
-from medusakit.engine.speculation import Wishes, build_drafter, given_tree, possible, with_trees
+from medusakit.engine.speculation import Wishes, build_drafter, with_trees
 from medusakit.errors import UsageError
-from medusakit.tree.topology import RankPath
+from medusakit.tree.given import GivenTree, TreeWish, checked
 
-DYNAMIC, STATIC = "dynamic", "static"
 MAX_KEPT = 64  # plans; a client may name many trees
-TreeWish = str | Sequence[Sequence[int]] | None
+LEAST_STATIC = 4  # nodes of a calibrated tree of which none is expected to pay: who asks for it wants it used
 
 
 class Choices:
@@ -39,13 +37,13 @@ class Choices:
         heads = () if self._artifact is None else (self._artifact.manifest.drafter.family,)
         return (HYBRID, *heads, *HEADLESS, *([DRAFT_MODEL] if self._parts.second is not None else []))
 
-    def plan(self, drafter: str | None, tree: TreeWish) -> Plan:
-        """drafter  None: the server's own
-        tree     "dynamic", "static" (calibrated), "DxB", or rank paths; None: as the server's own
+    def plan(self, drafter: str | None, tree: TreeWish | None) -> Plan:
+        """drafter  None: the loaded one
+        tree     "dynamic", "static" (calibrated), "DxB", or rank paths; None: as loaded
         Raises UsageError for what there is not, and where trees are withheld because they may change the output.
         """
         self._check(drafter)
-        shape = tree if tree is None or isinstance(tree, str) else tuple(map(tuple, tree))
+        shape = None if tree is None else checked(tree)
         with self._lock:
             found = self._plans.get((drafter, shape))
             if found is None:
@@ -58,33 +56,29 @@ class Choices:
     def _check(self, drafter: str | None) -> None:
         if self._parts.withheld:
             message = "drafter and tree cannot be chosen: in this weight format trees may change the output"
-            raise UsageError(message, hint="medusa serve --weights f32")
+            raise UsageError(message, hint="--weights f32")
         names = self.names
         if not names:
-            raise UsageError(
-                "drafter and tree cannot be chosen: the server was started without drafting", hint="-m MODEL"
-            )
+            message = "drafter and tree cannot be chosen: the model was loaded without drafting"
+            raise UsageError(message, hint="-m MODEL, without --heads none")
         if drafter is not None and drafter not in names:
             message = f"drafter {drafter!r} is not there; of this model: {', '.join(names)}"
             raise UsageError(message, hint=nearest(drafter, names) or HYBRID)
 
-    def _built(self, name: str | None, tree: str | tuple[RankPath, ...] | None) -> Plan:
-        """Without a guard: who names a drafter wants it asked."""
+    def _built(self, name: str | None, tree: GivenTree | None) -> Plan:
+        """Without a guard: who names a drafter wants it asked. Of a tree that is given, all nodes."""
         wishes = self._wishes if name is None else replace(self._wishes, drafter=name)
         artifact = None if wishes.drafter in WITHOUT_HEADS else self._artifact
         drafter = self._drafters.get(name) or self._make(name, wishes, artifact)
-        if isinstance(tree, tuple):
-            possible(replace(wishes, dynamic=False), self._parts.runtime.capabilities)
-            return given_tree(wishes, drafter, tree)
-        if tree == DYNAMIC:
-            wishes = replace(wishes, tree="auto", dynamic=True)
-        elif tree == STATIC:
-            wishes = replace(wishes, tree="auto", dynamic=False)
-        elif tree is not None:
+        if tree is not None:
             wishes = replace(wishes, tree=tree)
+            wishes = replace(wishes, budget=None) if wishes.shaped else wishes
         assert self._parts.cost is not None
-        found = with_trees(wishes, drafter, artifact, self._parts.runtime, self._parts.cost)
-        return found.controller.plan(())
+        runtime, cost = self._parts.runtime, self._parts.cost
+        plan = with_trees(wishes, drafter, artifact, runtime, cost).controller.plan(())
+        if plan.budget > 1 or wishes.budget is not None:
+            return plan
+        return with_trees(replace(wishes, budget=LEAST_STATIC), drafter, artifact, runtime, cost).controller.plan(())
 
     def _make(self, name: str | None, wishes: Wishes, artifact: Artifact | None) -> HybridDrafter:
         second = self._parts.second if wishes.drafter == DRAFT_MODEL else None

@@ -99,6 +99,27 @@ class GuardedController(FixedController):
         self.guard.reset()
 
 
+class ChosenController(PlainController):
+    """Every session by the plan that was chosen for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drafters: dict[int, Drafter] = {}  # by row
+
+    def plans(self, sessions: Sequence[Session]) -> list[Plan]:
+        plans = [session.plan or PLAIN_PLAN for session in sessions]
+        self._drafters |= {session.row: plan.drafter for session, plan in zip(sessions, plans, strict=True)}
+        return plans
+
+    def forget(self, row: int) -> None:
+        if (drafter := self._drafters.pop(row, None)) is not None:
+            drafter.forget(row)
+
+    def reset(self) -> None:
+        for drafter in self._drafters.values():
+            reset_drafter(drafter)
+
+
 def reset_drafter(drafter: Drafter) -> None:
     """Drop what a drafter has learnt from steps, if it is one that learns."""
     if isinstance(drafter, Learner):

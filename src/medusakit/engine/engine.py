@@ -85,12 +85,14 @@ class Engine:
     def active(self) -> tuple[Session, ...]:
         return tuple(self._active)
 
-    def start(self, ids: Sequence[int], params: SamplingParams, kept: KeptRow | None = None) -> Session:
+    def start(
+        self, ids: Sequence[int], params: SamplingParams, kept: KeptRow | None = None, *, plan: Plan | None = None
+    ) -> Session:
         """Prefill `ids` and emit the first token. Raises UsageError on an empty prompt, ContextLengthError if it cannot
         fit. With `kept`, the part of its KV that is a prefix of `ids` is reused; the row then belongs to this session
         (and is given back if the start fails).
         """
-        return self.advance(self.begin(ids, params, kept=kept))
+        return self.advance(self.begin(ids, params, kept=kept, plan=plan))
 
     def begin(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from medusakit.artifact.find import find_heads
 from medusakit.artifact.io import Artifact
@@ -25,6 +25,7 @@ from medusakit.runtimes.onnx.runtime import load_onnx
 from medusakit.runtimes.onnx.session import default_threads
 from medusakit.text.tokenizer import Tokenizer, load_tokenizer
 from medusakit.tree.cost import Budget, StepCost
+from medusakit.tree.given import AUTO, TreeWish, checked
 from medusakit.tree.topology import Topology
 
 RUNTIMES = ("onnx", "torch")
@@ -37,6 +38,7 @@ class Loaded:
     drafter, topology, budget, max_nodes, controller  as in `Speculation`
     cost      T(n, context) here; None for plain decoding
     second    a model that drafts, which holds memory of its own
+    wishes    what was asked of speculation
     withheld  speculation is off, because in this format a tree pass may differ from plain decoding by more than a tie
     """
 
@@ -53,6 +55,7 @@ class Loaded:
     withheld: bool = False
     max_nodes: int | None = None
     second: DraftModelDrafter | None = None
+    wishes: Wishes = field(default_factory=Wishes)
 
 
 def load_parts(
@@ -62,7 +65,7 @@ def load_parts(
     weights: str = "auto",
     drafter: str | None = None,
     draft_model: str | None = None,
-    tree: str = "auto",
+    tree: TreeWish = AUTO,
     budget: int | None = None,
     dynamic_tree: bool = True,
     max_leaves: int = MAX_LEAVES,
@@ -76,7 +79,7 @@ def load_parts(
     device_map: str | None = None,
 ) -> Loaded:
     """Open everything; see `LLM.load` for the arguments. Nothing stays open if it fails."""
-    wishes = Wishes(drafter, tree, budget, dynamic_tree, max_leaves, breaker_rho, draft_model)
+    wishes = Wishes(drafter, checked(tree), budget, dynamic_tree, max_leaves, breaker_rho, draft_model)
     wishes.check(heads)
     resolved = resolve(model, offline=offline)
     source, start = _opened(resolved, runtime, device_map, weights, threads, max_rows, max_context)
@@ -106,6 +109,7 @@ def load_parts(
         withheld,
         found.max_nodes,
         second,
+        wishes,
     )
 
 
@@ -138,19 +142,15 @@ def _speculation(
     )
 
 
-def other_drafting(
-    parts: Loaded, heads: str, wishes: Wishes, drafter: str | None = None
-) -> tuple[Speculation, Artifact | None]:
+def other_drafting(parts: Loaded, heads: str, wishes: Wishes) -> tuple[Speculation, Artifact | None]:
     """Drafting with other heads for a model that is loaded; nothing of `parts` changes.
 
     heads    "auto", "none" (drafting from the text alone) or a folder
-    drafter  instead of the wished one
     Raises ArtifactError (damaged, another model's), UsageError (where the model was loaded without drafting).
     """
     if parts.cost is None:
         message = "the model was loaded without drafting, so heads cannot be put in"
         raise UsageError(message, hint="medusa serve -m MODEL")
-    wishes = replace(wishes, drafter=wishes.drafter if drafter is None else drafter)
     wishes.check(heads)
     artifact = _heads(wishes, heads, parts.source, parts.resolved, parts.tokenizer)
     found = speculation(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from medusakit.artifact.io import Artifact
@@ -23,14 +23,14 @@ from medusakit.drafters.registry import (
 from medusakit.engine.controller import Controller, FixedController, GuardedController, PlainController
 from medusakit.engine.guard import Guard, Round
 from medusakit.engine.measure import draft_seconds
-from medusakit.engine.plan import Plan, make_plan
+from medusakit.engine.plan import make_plan
 from medusakit.errors import UsageError
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.base import Capabilities, Runtime
 from medusakit.tree.cost import Budget, Rate, StepCost, best_budget
+from medusakit.tree.given import AUTO, DYNAMIC, STATIC, GivenTree, given_topology
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy
-from medusakit.tree.search import parse_dense
-from medusakit.tree.topology import PLAIN, Beam, RankPath, Topology
+from medusakit.tree.topology import PLAIN, Beam, Topology
 
 OTHER_S = 3e-4  # walk, commit and emit of one row, measured on the embedded model (docs/performance.md)
 GROW_S = 2e-4  # growing and merging the drafts of one row
@@ -44,10 +44,10 @@ HEADS_WIDTHS = {12: (5, 4, 3, 2, 2), 24: (8, 6, 5, 4, 3), 256: (12, 10, 8, 6, 5)
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What is asked of speculation; see `LLM.load`."""
+    """What is asked of speculation; see `LLM.load`. tree: as `tree.given.checked` gives it."""
 
     drafter: str | None = None
-    tree: str = "auto"
+    tree: GivenTree = AUTO
     budget: int | None = None
     dynamic: bool = True
     max_leaves: int = MAX_LEAVES
@@ -57,6 +57,16 @@ class Wishes:
     def family(self) -> str | None:
         """Of heads, if one was asked for."""
         return self.drafter if self.drafter in FAMILIES else None
+
+    @property
+    def shaped(self) -> bool:
+        """Whether the tree was given, by its shape or node by node."""
+        return self.tree not in (AUTO, DYNAMIC, STATIC)
+
+    @property
+    def grown(self) -> bool:
+        """Whether trees are to be grown anew at every step."""
+        return self.tree == DYNAMIC or (self.tree == AUTO and self.dynamic)
 
     def check(self, heads: str) -> None:
         """Raises UsageError for a drafter that is none, for heads together with one that needs none, and for a second
@@ -152,7 +162,7 @@ def with_trees(
     """A drafter with the trees that are wished, and nothing that watches it. Raises UsageError for a tree by shape
     where the runtime runs chains only."""
     wishes = possible(wishes, runtime.capabilities)
-    if wishes.dynamic and wishes.tree == "auto":
+    if wishes.grown:
         return _dynamic(wishes, drafter, cost)
     return _static(wishes, drafter, artifact, runtime, cost)
 
@@ -161,22 +171,9 @@ def possible(wishes: Wishes, capabilities: Capabilities) -> Wishes:
     """Chains where the runtime runs no trees. Raises UsageError for a tree that was asked for by shape."""
     if capabilities.trees:
         return wishes
-    if wishes.tree != "auto" or not wishes.dynamic:
+    if not wishes.grown:
         raise UsageError(f"this model takes no tree of a given shape: {capabilities.limit}", hint="--tree auto")
     return replace(wishes, max_leaves=1)
-
-
-def given_tree(wishes: Wishes, drafter: HybridDrafter, paths: Sequence[RankPath]) -> Plan:
-    """The plan of exactly these nodes. Raises UsageError if they are no tree, or a deeper one than is drafted."""
-    single = drafter.alone if wishes.drafter != HYBRID else drafter
-    try:
-        topology = Topology.from_rank_paths(paths)
-    except ValueError as error:
-        raise UsageError(f"tree: its paths are no tree: {error}", hint="[[0], [1], [0, 0]]") from None
-    if topology.max_depth > single.max_depth:
-        message = f"tree: it is {topology.max_depth} deep, but {single.name} guesses {single.max_depth} tokens ahead"
-        raise UsageError(message, hint="shorter paths")
-    return make_plan(single, StaticPolicy(topology), topology.num_nodes)
 
 
 def heads_beam(depth: int, budget: int | None = None) -> Beam:
@@ -202,20 +199,20 @@ def _dynamic(wishes: Wishes, drafter: HybridDrafter, cost: StepCost) -> Speculat
 def _static(
     wishes: Wishes, drafter: HybridDrafter, artifact: Artifact | None, runtime: Runtime, cost: StepCost
 ) -> Speculation:
-    """The same tree at every step: calibrated, or dense."""
+    """The same tree at every step: all of one that was given, or of the calibrated one what pays."""
     plain_drafter = drafter.alone if wishes.drafter != HYBRID else drafter
     expected = None
-    if wishes.tree != "auto":
-        topology = dense_topology(wishes.tree, plain_drafter.max_depth)
+    if wishes.shaped:
+        topology = given_topology(wishes.tree, plain_drafter.max_depth, plain_drafter.name)
     elif artifact is None:
         raise UsageError(
-            "a static tree needs heads or a given shape",
+            "tree: a static one needs heads or a given shape",
             hint="medusa train all -m MODEL --out ./heads   or --tree 2x3, or leave trees dynamic",
         )
     else:
         topology = artifact.topology(MAX_BUDGET)
-    if artifact is not None and wishes.budget is None:
-        expected = expected_budget(artifact, topology, plain_drafter, runtime, cost)
+        if wishes.budget is None:
+            expected = expected_budget(artifact, topology, plain_drafter, runtime, cost)
     num_nodes = min(wishes.budget or (expected.num_nodes if expected else topology.num_nodes), topology.num_nodes)
     topology = topology.prefix(num_nodes)
     plan = make_plan(plain_drafter, StaticPolicy(topology), num_nodes)
@@ -240,14 +237,3 @@ def expected_budget(
     gains = [acceptance[path] for path in topology.rank_paths[1:]]
     draft_s = draft_seconds(drafter, topology, runtime.spec.hidden_size)
     return best_budget(gains, cost, draft_s, OTHER_S, max_nodes=MAX_BUDGET)
-
-
-def dense_topology(tree: str, depth: int) -> Topology:
-    """The dense tree "DxB". Raises UsageError if it is deeper than the drafter guesses."""
-    topology = parse_dense(tree)
-    if topology.max_depth > depth:
-        raise UsageError(
-            f"--tree {tree} is {topology.max_depth} deep, but the drafter guesses {depth} tokens ahead",
-            hint=f"--tree {depth}x2",
-        )
-    return topology

@@ -10,7 +10,7 @@ from medusakit.engine.choices import Choices
 from medusakit.engine.jobs import Job, SchedulerSettings, Update
 from medusakit.engine.loading import Loaded, other_drafting
 from medusakit.engine.scheduler import Scheduler
-from medusakit.engine.speculation import Speculation, Wishes
+from medusakit.engine.speculation import Speculation
 from medusakit.llm import LLM
 from medusakit.server.service import Card, Drafting, Service, Serving
 from medusakit.settings import SamplingParams
@@ -18,20 +18,17 @@ from medusakit.settings import SamplingParams
 WARM_UP = SamplingParams(max_tokens=8, ignore_eos=True)
 
 
-def open_serving(llm: LLM, name: str, settings: SchedulerSettings, wishes: Wishes, service: Service) -> Serving:
-    """Starts the inference thread and decodes a few tokens, so that the first request finds everything warm.
-
-    wishes  of speculation, which other heads are opened with too
-    """
+def open_serving(llm: LLM, name: str, settings: SchedulerSettings, service: Service) -> Serving:
+    """Starts the inference thread and decodes a few tokens, so that the first request finds everything warm."""
     parts = llm.parts
     scheduler = Scheduler(llm, settings, on_step=service.metrics.on_step)
     scheduler.start()
     scheduler.set_speculation(service.options.speculation)
     _warm_up(scheduler, min(parts.runtime.spec.vocab_size, 16))
     found = Speculation(parts.drafter, parts.topology, parts.controller, parts.max_nodes, parts.budget)
-    drafting = Drafting(found, _drafter_name(found), _hash_of(parts.artifact), Choices(parts, parts.artifact, wishes))
+    drafting = Drafting(found, _drafter_name(found), _hash_of(parts.artifact), llm.choices)
     card = card_of(parts, name, drafting)
-    return Serving(scheduler, llm.tokenizer, card, drafting, Opener(parts, wishes), llm.grammars, parts.cost)
+    return Serving(scheduler, llm.tokenizer, card, drafting, Opener(parts), llm.grammars, parts.cost)
 
 
 def card_of(parts: Loaded, name: str, drafting: Drafting) -> Card:
@@ -53,11 +50,10 @@ class Opener:
     """Opens heads for the model that is loaded (`service.OpenDrafting`)."""
 
     parts: Loaded
-    wishes: Wishes
 
     def __call__(self, path: str, drafter: str | None) -> Drafting:
-        found, artifact = other_drafting(self.parts, path, self.wishes, drafter)
-        wishes = self.wishes if drafter is None else replace(self.wishes, drafter=drafter)
+        wishes = self.parts.wishes if drafter is None else replace(self.parts.wishes, drafter=drafter)
+        found, artifact = other_drafting(self.parts, path, wishes)
         return Drafting(found, _drafter_name(found), _hash_of(artifact), Choices(self.parts, artifact, wishes))
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from medusakit.config import nearest
+from medusakit.tree.given import MAX_DEPTH, MAX_PATHS, MAX_RANK
 
 # Fields of OpenAI's that say something about the caller or the bill, not about the output.
 ABOUT_THE_CALLER = frozenset(
@@ -79,9 +80,9 @@ class StreamOptions(Wire):
 
 
 TreeName = Annotated[str, Field(pattern=r"^(dynamic|static|[1-9][0-9]{0,2}[xX][1-9][0-9]{0,2})$")]
-Rank = Annotated[int, Field(ge=0, lt=256)]
-RankPath = Annotated[list[Rank], Field(min_length=1, max_length=64)]
-TreePaths = Annotated[list[RankPath], Field(min_length=1, max_length=255)]
+Rank = Annotated[int, Field(ge=0, le=MAX_RANK)]
+RankPath = Annotated[list[Rank], Field(min_length=1, max_length=MAX_DEPTH)]
+TreePaths = Annotated[list[RankPath], Field(min_length=1, max_length=MAX_PATHS)]
 
 
 class Medusa(Wire):

@@ -86,7 +86,7 @@ def test_a_dense_tree_is_drawn_without_a_model(
     outcome = invoke("tree", "show", *words, "-m", "no-such-model", "--svg", str(svg))
     assert outcome.code == 0
     assert "13 rows · depth 2 · 9 leaves" in outcome.out and "(2,2)" in outcome.out
-    assert "dense tree 2x3" in svg.read_text()
+    assert "tree 2x3" in svg.read_text()
     cut = json.loads(invoke("tree", "show", *words, "--budget", "5", "--json", "-").out)
     assert [node["path"] for node in cut["nodes"]] == [[0], [1], [2], [0, 0]]
 
@@ -94,7 +94,8 @@ def test_a_dense_tree_is_drawn_without_a_model(
 def test_a_tree_that_is_none_is_refused(invoke: Invoke, llm: FakeLLM) -> None:
     outcome = invoke("tree", "show", "--tree", "wide")
     assert outcome.code == 2
-    assert "'wide' is no dense tree" in outcome.err and "try: --tree 2x3" in outcome.err
+    assert "--tree wide is neither auto, dynamic, static, nor DxB, nor a file" in outcome.err
+    assert "try: --tree 2x3" in outcome.err
 
 
 def test_search_compares_budgets(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ def test_a_dense_tree_is_taken_as_it_is(load: Load) -> None:
     assert isinstance(plan(parts).policy, StaticPolicy)
     assert (parts.topology.num_nodes, parts.max_nodes) == (5, None)
     assert answer(parts).stats.num_steps > 0
-    with pytest.raises(UsageError, match="9 deep, but the drafter guesses 8 tokens ahead"):
+    with pytest.raises(UsageError, match="9 deep, but recycling guesses 8 tokens ahead"):
         load(drafter="recycling", tree="9x1")
 
 
@@ -155,6 +155,6 @@ def test_words_that_name_no_drafter(load: Load) -> None:
 
 
 def test_without_heads_a_static_tree_needs_a_shape(load: Load) -> None:
-    with pytest.raises(UsageError, match="a static tree needs heads or a given shape"):
+    with pytest.raises(UsageError, match="a static one needs heads or a given shape"):
         load(dynamic_tree=False)
     assert isinstance(plan(load(tree="2x2", dynamic_tree=False)).policy, StaticPolicy)

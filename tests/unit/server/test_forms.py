@@ -13,10 +13,10 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from fuzzing import answering
 from medusakit.server.openai import MAX_FORMS_WAITING
 from medusakit.server.service import FORM_THREADS, Service
 from server_fakes import listening
+from toy_llm import toy_llm, toy_server
 
 pytest.importorskip("llguidance")
 ENDLESS = {"allOf": [{"type": "string", "pattern": f".*{letter}.*"} for letter in string.ascii_lowercase]}
@@ -27,7 +27,7 @@ LATE = {"type": "object", "properties": {"b": {"type": "boolean"}, "w": WIDE}, "
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with answering() as service:
+    with toy_server(toy_llm()) as service:
         yield service
 
 

@@ -1,0 +1,83 @@
+"""A tree that somebody asks for: by name, as depth x branching, or node by node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from medusakit.config import nearest
+from medusakit.errors import UsageError
+from medusakit.tree.search import parse_dense
+from medusakit.tree.topology import RankPath, Topology
+
+AUTO, DYNAMIC, STATIC = "auto", "dynamic", "static"
+NAMES = (AUTO, DYNAMIC, STATIC)
+MAX_PATHS, MAX_DEPTH, MAX_RANK = 255, 64, 255
+EXAMPLE = "[[0], [1], [0, 0]]"
+
+# As people give it: a name, "DxB", or paths of ranks, parents first; the best guess under a node has rank 0.
+TreeWish = str | Sequence[Sequence[int]]
+# The same, checked.
+GivenTree = str | tuple[RankPath, ...]
+
+
+def checked(tree: TreeWish) -> GivenTree:
+    """`tree` as it is kept. Raises UsageError for what is no tree, with one that is."""
+    if not isinstance(tree, str):
+        paths = _paths(tree)
+        _topology(paths)
+        return paths
+    if tree not in NAMES and not is_dense(tree):
+        message = f"tree {tree!r} is neither {', '.join(NAMES)}, nor depth x branching"
+        raise UsageError(message, hint=f"--tree {nearest(tree, NAMES) or '2x3'}")
+    if tree not in NAMES:
+        parse_dense(tree)
+    return tree
+
+
+def is_dense(text: str) -> bool:
+    """Whether it is meant as depth x branching, e.g. "2x3"."""
+    return re.fullmatch(r"\s*\d+\s*[xX]\s*\d+\s*", text) is not None
+
+
+def given_topology(tree: GivenTree, depth: int, drafter: str) -> Topology:
+    """The nodes that were asked for, by shape or one by one.
+
+    depth    tokens that `drafter` guesses ahead. Raises UsageError for a deeper tree.
+    """
+    topology = parse_dense(tree) if isinstance(tree, str) else _topology(tree)
+    if topology.max_depth > depth:
+        message = f"tree: it is {topology.max_depth} deep, but {drafter} guesses {depth} tokens ahead"
+        raise UsageError(message, hint=f"--tree {depth}x2" if isinstance(tree, str) else "shorter paths")
+    return topology
+
+
+def _topology(paths: Sequence[RankPath]) -> Topology:
+    try:
+        return Topology.from_rank_paths(paths)
+    except ValueError as error:
+        raise UsageError(f"tree: its paths are no tree: {error}", hint=EXAMPLE) from None
+
+
+def _paths(tree: Any) -> tuple[RankPath, ...]:
+    if not isinstance(tree, Sequence | np.ndarray) or isinstance(tree, bytes):
+        raise UsageError(f"tree: {type(tree).__name__} is neither a name nor a list of paths", hint=EXAMPLE)
+    if not 1 <= len(tree) <= MAX_PATHS:
+        raise UsageError(f"tree: it has {len(tree)} paths; expected 1 to {MAX_PATHS}", hint=EXAMPLE)
+    return tuple(_path(place, path) for place, path in enumerate(tree))
+
+
+def _path(place: int, path: Any) -> RankPath:
+    listed = isinstance(path, Sequence | np.ndarray) and not isinstance(path, str | bytes)
+    if not listed or not 1 <= len(path) <= MAX_DEPTH:
+        message = f"tree: path {place} is {str(path)[:60]}; expected a list of 1 to {MAX_DEPTH} ranks"
+        raise UsageError(message, hint=EXAMPLE)
+    for rank in path:
+        whole = isinstance(rank, int | np.integer) and not isinstance(rank, bool)
+        if not whole or not 0 <= rank <= MAX_RANK:
+            message = f"tree: path {place} holds {str(rank)[:60]}; a rank is a whole number from 0 to {MAX_RANK}"
+            raise UsageError(message, hint=EXAMPLE)
+    return tuple(int(rank) for rank in path)
