@@ -36,6 +36,8 @@ RUNTIMES = [
     "onnx-int4-minima",
     "torch",
     "torch-window",
+    "torch-prepared",
+    "torch-replayed-window",
 ]
 
 
@@ -51,6 +53,16 @@ def _torch(folder: Path, variant: str) -> Runtime:
     return load_torch(resolved, threads=1, max_rows=ROWS).runtime
 
 
+def _prepared(folder: Path, variant: str, *, replayed: bool) -> Runtime:
+    """The passes of a CUDA device; replayed: what a graph would do."""
+    from device_fakes import prepared
+    from medusakit.runtimes.torch.load import pretrained
+    from recorded import Recording
+
+    model = pretrained(resolve(str(write_hf(folder / "m", variant, seed=1))), threads=1)
+    return prepared(model, Recording() if replayed else None, max_rows=ROWS)
+
+
 def _make(name: str, folder: Path) -> Tolerant:
     makers: dict[str, Callable[[], Tolerant]] = {
         "reference": lambda: (
@@ -64,6 +76,8 @@ def _make(name: str, folder: Path) -> Tolerant:
         "onnx-int4-minima": lambda: (_onnx(folder, "llama", "q4_1", "int4"), 0.4),
         "torch": lambda: (_torch(folder, "llama"), 1e-4),
         "torch-window": lambda: (_torch(folder, "gemma3"), 1e-4),
+        "torch-prepared": lambda: (_prepared(folder, "llama", replayed=False), 1e-4),
+        "torch-replayed-window": lambda: (_prepared(folder, "gemma3", replayed=True), 1e-4),
     }
     return makers[name]()
 

@@ -86,8 +86,10 @@ class App:
                 runtime=config.runtime,
                 device_map=config.device_map,
             )
-        if limit := llm.runtime.capabilities.limit:
-            self.ui.note(f"{config.model}: {limit}")
+        found = llm.runtime.capabilities
+        for reason in (found.limit, found.eager):
+            if reason:
+                self.ui.note(f"{config.model}: {reason}")
         if config.speculation:
             self.ui.advise(*slow_reason(config, llm))
         if note := rounding(llm):

@@ -67,6 +67,8 @@ def examine(app: App) -> Iterator[Finding]:
     yield checks.check_cores(machine, config.threads)
     yield checks.check_threads(os.environ, machine.cores)
     yield precision.check_device(get_available_providers(), precision.gpu_devices())
+    if config.runtime == "torch":
+        yield _torch_finding(config.device_map)
     yield precision.check_blas(precision.blas_name())
     yield precision.check_precision(os.environ)
     yield checks.check_memory(machine, checks.weight_bytes(config))
@@ -74,6 +76,17 @@ def examine(app: App) -> Iterator[Finding]:
     yield checks.check_graphs(built_graphs())
     yield checks.check_variables(os.environ)
     yield from checks.check_model(config)
+
+
+def _torch_finding(device_map: str | None) -> Finding:
+    from medusakit.cli.precision import check_torch
+    from medusakit.diagnosis.findings import Finding
+
+    try:
+        from medusakit.runtimes.torch.device.facts import torch_facts
+    except ImportError as error:
+        return Finding("torch", "error", f"{error.name} is not installed", "pip install 'medusakit[torch]'")
+    return check_torch(torch_facts(), device_map)
 
 
 def examine_artifact(app: App, folder: Path) -> list[Finding]:

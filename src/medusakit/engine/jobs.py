@@ -156,6 +156,7 @@ class Snapshot:
     guard_round   the guard's last round of 64 speculative steps, None before the first
     drafting      speculation is switched on, its drafter has not failed and the guard does not rest it
     broken        names of drafters that failed: they rest until heads are swapped or speculation is switched on
+    eager         why passes on a device are not replayed graphs (`Capabilities.eager`)
     """
 
     running: int
@@ -172,3 +173,4 @@ class Snapshot:
     drafting: bool
     guard_round: Round | None
     broken: tuple[str, ...] = ()
+    eager: str = ""

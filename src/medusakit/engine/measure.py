@@ -20,7 +20,7 @@ import numpy as np
 
 from medusakit.drafters.base import Drafter, DraftState, Shape
 from medusakit.models.home import home
-from medusakit.runtimes.base import Runtime
+from medusakit.runtimes.base import Capabilities, Runtime
 from medusakit.tree.cost import StepCost
 from medusakit.tree.topology import FloatArray, Topology, Tree
 
@@ -200,11 +200,17 @@ def _key(runtime: Runtime, fingerprint: str, threads: int) -> str:
         runtime.capabilities.weights,
         str(threads),
         type(runtime).__name__,
+        *_device(runtime.capabilities),
         version("onnxruntime"),
         version("medusakit"),
         machine_name(),
     ]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
+
+
+def _device(found: Capabilities) -> list[str]:
+    """Beside the machine's name, where something else computes."""
+    return [] if found.device == "cpu" else [found.device, found.eager]
 
 
 def machine_name() -> str:

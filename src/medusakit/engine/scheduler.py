@@ -295,4 +295,5 @@ class Scheduler:
             drafting=self._switch.works and (guard is None or guard.drafts()),
             guard_round=guard.last_round if guard else None,
             broken=self._switch.broken,
+            eager=runtime.capabilities.eager,
         )

@@ -29,6 +29,8 @@ class Capabilities:
     trees        a pass may run a tree; False: chains only (or, with `chains` False as well, one token at a time)
     limit        why, for people
     backend      what computes it
+    device       where, for people: "cpu", or a device's name
+    eager        why passes on a device are not replayed graphs, "" where they are and on the CPU
     """
 
     weights: str
@@ -40,6 +42,8 @@ class Capabilities:
     chains: bool = True
     limit: str = ""
     backend: str = "onnx"
+    device: str = "cpu"
+    eager: str = ""
 
 
 @dataclass(frozen=True, slots=True)

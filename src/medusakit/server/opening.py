@@ -42,6 +42,7 @@ def card_of(parts: Loaded, name: str, drafting: Drafting) -> Card:
         drafting.drafter,
         drafting.heads,
         found.backend,
+        found.device,
     )
 
 

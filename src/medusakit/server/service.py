@@ -44,6 +44,7 @@ class Card:
     drafter: str
     heads: str = ""
     backend: str = "onnx"
+    device: str = "cpu"
 
     @property
     def system_fingerprint(self) -> str:

@@ -81,17 +81,24 @@ class TreeLayer(CacheLayerMixin):  # type: ignore[misc]
 class TreeCache(Cache):  # type: ignore[misc]
     """See the module's text."""
 
+    layer_type = TreeLayer
+
     def __init__(self, num_layers: int) -> None:
         self._place = Place()
-        super().__init__(layers=[TreeLayer(self._place) for _ in range(num_layers)])
+        super().__init__(layers=[self.layer_type(self._place) for _ in range(num_layers)])
 
     def aim(self, slots: Sequence[int], starts: Sequence[int], count: int) -> None:
         """The next pass writes `count` cells a row from `starts` on in `slots`, and sees the cells up to the last."""
         place = self._place
         place.slots, place.starts, place.end = list(slots), list(starts), max(starts) + count
-        place.num_slots = max(place.num_slots, max(slots) + 1)
-        if place.end > place.cells:
-            place.cells = place.end + max(STEP, place.end // 8)
+        self._reserve(max(slots) + 1, place.end)
+
+    def _reserve(self, slots: int, cells: int) -> None:
+        """What the buffers must hold from the next pass on."""
+        place = self._place
+        place.num_slots = max(place.num_slots, slots)
+        if cells > place.cells:
+            place.cells = cells + max(STEP, cells // 8)
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def move(self, slot: int, cells: Sequence[int], start: int) -> None:

@@ -69,6 +69,11 @@ def pretrained(
         raise UsageError(
             f"weights {weights!r} are not a format of the torch runtime", hint=f"one of: auto, {', '.join(WEIGHTS)}"
         )
+    if "cuda" in (device_map or "") and not torch.cuda.is_available():
+        raise UsageError(
+            f"device map {device_map!r} asks for a CUDA device, but torch {torch.__version__} sees none",
+            hint="without --device-map   it runs on the CPU; medusa doctor --runtime torch   tells what torch sees",
+        )
     if threads:
         torch.set_num_threads(threads)
     chosen = ("auto" if device_map else "f32") if weights == "auto" else weights
@@ -108,13 +113,16 @@ def torch_parts(
     folder: Path | None = None,
     max_rows: int = 1,
     max_context: int | None = None,
+    prepared: bool | None = None,
 ) -> TorchParts:
     """Source and runtime of a transformers model that is loaded, which stays usable by others.
 
     source  the file that it was made from, if another reader knows it; folder: that of its files
+    prepared  passes of fixed shapes (None: where the whole model lies on one CUDA device)
     """
     import torch
 
+    from medusakit.runtimes.torch.device.facts import device_name
     from medusakit.runtimes.torch.model import CausalModel
     from medusakit.runtimes.torch.probe import fitting_runtime
     from medusakit.runtimes.torch.source import TorchSource
@@ -130,11 +138,16 @@ def torch_parts(
     exact = "bitwise-ties" if causal.dtype == torch.float32 else "numerical-ties"
     # a GGUF file is read by a quantizer of transformers that leaves float32 behind
     quantised = source is None and getattr(model, "hf_quantizer", None) is not None
+    several = len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1
     capabilities = Capabilities(
         "quantised" if quantised else names.get(causal.dtype, str(causal.dtype)),
         "numerical-ties" if quantised else exact,
         max_rows,
         max_context or limit,
         backend="torch",
+        device=device_name(causal.device),
+        eager="its layers lie on several devices" if several and causal.device.type == "cuda" else "",
     )
-    return TorchParts(source or own, fitting_runtime(causal, own.spec, capabilities))
+    if prepared is None:
+        prepared = causal.device.type == "cuda" and not several
+    return TorchParts(source or own, fitting_runtime(causal, own.spec, capabilities, prepared=prepared))

@@ -8,7 +8,7 @@ that the model makes itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +17,7 @@ import torch
 from medusakit.errors import MedusaError, UnsupportedModelError
 from medusakit.models.spec import ModelSpec
 from medusakit.runtimes.base import Capabilities, Runtime
+from medusakit.runtimes.torch.device.runtime import DeviceRuntime
 from medusakit.runtimes.torch.masks import layer_windows
 from medusakit.runtimes.torch.model import CausalModel
 from medusakit.runtimes.torch.runtime import TorchRuntime
@@ -36,16 +37,27 @@ class _Fault(Exception):
     """What the probe found, as its text."""
 
 
-def fitting_runtime(model: CausalModel, spec: ModelSpec, capabilities: Capabilities) -> Runtime:
-    """The runtime that does most of what this model can do; `capabilities.limit` says why it is not the first."""
+def fitting_runtime(
+    model: CausalModel, spec: ModelSpec, capabilities: Capabilities, *, prepared: bool = False
+) -> Runtime:
+    """The runtime that does most of what this model can do; `capabilities.limit` says why it is not the first.
+
+    prepared  passes of fixed shapes, as graphs where the device has them; `capabilities.eager` says why not, if so
+    """
     windows = layer_windows(model.config)
     if windows is None:
         kinds = sorted(set(model.config.layer_types) - {"full_attention", "sliding_attention"})
         reason = f"it has layers of the kind {', '.join(kinds)}"
     else:
+        if prepared:
+            device = DeviceRuntime(model, spec, capabilities, windows)
+            reason = _tree_fault(device, windows)
+            if not reason:
+                return device
+            device.free()
+            capabilities = replace(capabilities, eager=f"passes of fixed shapes do not work with this model: {reason}")
         runtime = TorchRuntime(model, spec, capabilities, windows)
-        reason = _fault(lambda: _check_shape(runtime, model, _SHAPE, [0, 2, 4, 6]))
-        reason = reason or _fault(lambda: _check_windows(runtime, windows))
+        reason = _tree_fault(runtime, windows)
         if not reason:
             return runtime
     limit = f"trees do not work with this model: {reason}"
@@ -58,6 +70,11 @@ def fitting_runtime(model: CausalModel, spec: ModelSpec, capabilities: Capabilit
     if reason := _fault(lambda: _check_steps(single, model)):
         raise UnsupportedModelError(f"{spec.name} cannot be decoded: {limit}; nor does plain decoding work: {reason}")
     return single
+
+
+def _tree_fault(runtime: TorchRuntime, windows: Mapping[str, int]) -> str:
+    reason = _fault(lambda: _check_shape(runtime, runtime.model, _SHAPE, [0, 2, 4, 6]))
+    return reason or _fault(lambda: _check_windows(runtime, windows))
 
 
 def _fault(check: Callable[[], object]) -> str:
@@ -113,7 +130,7 @@ def _check_steps(runtime: SequentialRuntime, model: CausalModel) -> None:
         runtime.drop_row(row)
 
 
-def _check_windows(runtime: TorchRuntime, windows: dict[str, int]) -> None:
+def _check_windows(runtime: TorchRuntime, windows: Mapping[str, int]) -> None:
     """Beyond the longest window that can be filled, our masks against the model's own."""
     reach = max((window for window in windows.values() if window <= _LONGEST_WINDOW), default=0)
     if not reach or reach + 3 > runtime.capabilities.max_context:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 from medusakit.errors import RuntimeFailure
 from medusakit.models.spec import ModelSpec
-from medusakit.runtimes.base import Capabilities, RowMemory
+from medusakit.runtimes.base import Capabilities, RowMemory, Scores
 from medusakit.runtimes.torch.cache import TreeCache
 from medusakit.runtimes.torch.masks import Segment, tree_masks
 from medusakit.runtimes.torch.model import CausalModel
@@ -33,7 +34,7 @@ class TorchRuntime(RowTable):
     ) -> None:
         super().__init__(spec, capabilities)
         self.model, self._windows = model, windows
-        self._cache = TreeCache(spec.num_layers)
+        self._cache = self._make_cache()
         self._lengths: dict[int, int] = {}
         self._pending: dict[int, Segment] = {}
 
@@ -47,7 +48,7 @@ class TorchRuntime(RowTable):
         del self._slots[row], self._lengths[row]
         self._pending.pop(row, None)
         if not self._slots:
-            self._cache.clear()
+            self._idle()
 
     def length(self, row: int) -> int:
         self._slot(row)
@@ -60,12 +61,12 @@ class TorchRuntime(RowTable):
     def hidden_states(self, row: int, ids: Sequence[int]) -> FloatArray:
         return np.concatenate([as_numpy(hidden[0]) for hidden, _ in self._append(row, ids)])
 
-    def forward(self, trees: Sequence[tuple[int, Tree]]) -> list[TorchScores]:
+    def forward(self, trees: Sequence[tuple[int, Tree]]) -> Sequence[Scores]:
         segments = [self._segment(row, tree) for row, tree in trees]
         if len({segment.slot for segment in segments}) != len(segments) or not segments:
             raise RuntimeFailure(f"forward takes each row once, got rows {[row for row, _ in trees]}")
         if self._windows is None:  # its own masks know one row at a time
-            scores = [self._scores([segment])[0] for segment in segments]
+            scores: Sequence[Scores] = [self._scores([segment])[0] for segment in segments]
         else:
             scores = self._scores(segments)
         self._pending.update((row, segment) for (row, _), segment in zip(trees, segments, strict=True))
@@ -120,6 +121,13 @@ class TorchRuntime(RowTable):
         _, logits = self._pass([Segment(self._slot(row), self._lengths[row], self._checked([token_id]))], own=True)
         return as_numpy(logits[0, -1])
 
+    def _make_cache(self) -> TreeCache:
+        return TreeCache(self._spec.num_layers)
+
+    def _idle(self) -> None:
+        """No row is left: give the memory back."""
+        self._cache.clear()
+
     def _make_room(self, row: int, length: int) -> None:
         self._cache.aim([self._slot(row)], [0], length)
         self._cache.grow()
@@ -147,7 +155,7 @@ class TorchRuntime(RowTable):
             )
         return Segment(slot, self._lengths[row], self._checked(tree.tokens), topology)
 
-    def _scores(self, segments: Sequence[Segment]) -> list[TorchScores]:
+    def _scores(self, segments: Sequence[Segment]) -> Sequence[Scores]:
         hidden, logits = self._pass(segments)
         return [
             TorchScores(logits[row, : segment.num_nodes], hidden[row, : segment.num_nodes])
@@ -166,7 +174,7 @@ class TorchRuntime(RowTable):
         device, mask = self.model.device, None
         if self._windows is not None and not own:
             mask = tree_masks(segments, self._windows, self.model.dtype, device)
-        try:
+        with failing(segments):
             hidden, logits, _ = self.model.run(
                 torch.from_numpy(ids).to(device),
                 cache=self._cache,
@@ -174,12 +182,19 @@ class TorchRuntime(RowTable):
                 mask=mask,
                 last_only=last_only,
             )
-        except RuntimeError as error:
-            raise RuntimeFailure(
-                f"the forward pass of {[segment.num_nodes for segment in segments]} nodes failed: {error}",
-                hint="a smaller --max-context or --budget if memory is short; medusa doctor   tells what there is",
-            ) from error
         return hidden, logits
+
+
+@contextmanager
+def failing(segments: Sequence[Segment]) -> Iterator[None]:
+    """What torch raises in a pass, for people."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RuntimeFailure(
+            f"the forward pass of {[segment.num_nodes for segment in segments]} nodes failed: {error}",
+            hint="a smaller --max-context or --budget if memory is short; medusa doctor   tells what there is",
+        ) from error
 
 
 def _bits(tensor: Any) -> np.ndarray[Any, Any]:

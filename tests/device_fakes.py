@@ -1,0 +1,27 @@
+"""Runtimes with prepared passes on the CPU: called as they are, or recorded and replayed as on a CUDA device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from medusakit.runtimes.torch.device.graphs import Capture
+from medusakit.runtimes.torch.device.runtime import DeviceRuntime
+from medusakit.runtimes.torch.load import torch_parts
+from medusakit.runtimes.torch.masks import layer_windows
+
+
+def prepared(model: Any, capture: Capture | None = None, **capabilities: Any) -> DeviceRuntime:
+    """capture: None calls the passes as they are. capabilities: what to change, e.g. max_rows=3."""
+    known = torch_parts(model).runtime
+    windows = layer_windows(known.model.config)  # type: ignore[attr-defined]
+    assert windows is not None
+    given: Callable[[Any], Capture | None] = lambda device: capture  # noqa: E731
+    return DeviceRuntime(
+        known.model,  # type: ignore[attr-defined]
+        known.spec,
+        replace(known.capabilities, **capabilities),
+        windows,
+        given,
+    )
