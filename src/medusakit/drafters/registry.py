@@ -11,21 +11,26 @@ from numpy.typing import NDArray
 from medusakit.drafters.base import Beam, Drafter
 from medusakit.errors import ArtifactError, UsageError
 from medusakit.models.spec import WeightSource
+from medusakit.runtimes.base import OnDevice, Runtime
 
 if TYPE_CHECKING:
     from medusakit.artifact.io import Artifact
     from medusakit.artifact.schema import DrafterConfig
 
 FAMILIES = ("medusa", "hydra", "context", "cnn_lstm", "ssm")
+ON_DEVICE = ("medusa", "hydra")
 HEADLESS = ("suffix", "recycling")
 DRAFT_MODEL = "draft_model"
 WITHOUT_HEADS = (*HEADLESS, DRAFT_MODEL)
 
 
-def load_drafter(artifact: Artifact, source: WeightSource, *, threads: int | None = None) -> Drafter:
+def load_drafter(
+    artifact: Artifact, source: WeightSource, *, threads: int | None = None, runtime: Runtime | None = None
+) -> Drafter:
     """The drafter of a heads folder. Raises ArtifactError for an unknown family or tensors that do not fit it.
 
     threads  of the drafter's session; give the runtime's own number, so that they share one pool's size
+    runtime  one that runs on a device: families that can draft there do
     """
     from medusakit.artifact.io import check_tensors
 
@@ -36,7 +41,7 @@ def load_drafter(artifact: Artifact, source: WeightSource, *, threads: int | Non
             hint=f"families: {', '.join(FAMILIES)}",
         )
     check_tensors(artifact, tensors, _family(config.family)[0](config, source.spec.hidden_size))
-    return trained_drafter(config, tensors, source, threads=threads)
+    return trained_drafter(config, tensors, source, threads=threads, runtime=runtime)
 
 
 def trained_drafter(
@@ -46,9 +51,24 @@ def trained_drafter(
     *,
     threads: int | None = None,
     quantised: bool = True,
+    runtime: Runtime | None = None,
 ) -> Drafter:
-    """A drafter of one of FAMILIES; see `HeadsDrafter` for the arguments."""
+    """A drafter of one of FAMILIES; see `HeadsDrafter` and `load_drafter` for the arguments."""
+    if isinstance(runtime, OnDevice) and config.family in ON_DEVICE:
+        return _device_drafter(config.family)(
+            config, tensors, source, runtime=runtime, threads=threads, quantised=quantised
+        )
     return _family(config.family)[1](config, tensors, source, threads=threads, quantised=quantised)
+
+
+def _device_drafter(name: str) -> Callable[..., Drafter]:
+    if name == "medusa":
+        from medusakit.drafters.medusa.device import DeviceMedusaDrafter
+
+        return DeviceMedusaDrafter
+    from medusakit.drafters.hydra.device import DeviceHydraDrafter
+
+    return DeviceHydraDrafter
 
 
 def _family(name: str) -> tuple[Callable[[DrafterConfig, int], dict[str, tuple[int, ...]]], Callable[..., Drafter]]:

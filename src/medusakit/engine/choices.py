@@ -82,6 +82,6 @@ class Choices:
 
     def _make(self, name: str | None, wishes: Wishes, artifact: Artifact | None) -> HybridDrafter:
         second = self._parts.second if wishes.drafter == DRAFT_MODEL else None
-        made = build_drafter(wishes, artifact, self._parts.source, second=second)
+        made = build_drafter(wishes, artifact, self._parts.source, second=second, runtime=self._parts.runtime)
         self._drafters[name] = made
         return made

@@ -123,7 +123,7 @@ def speculation(
     second    a model that drafts in the heads' place
     withheld  no trees unless a budget is given: in this format they may differ from plain decoding by more than a tie
     """
-    drafter = build_drafter(wishes, artifact, source, second=second, threads=threads)
+    drafter = build_drafter(wishes, artifact, source, second=second, threads=threads, runtime=runtime)
     found = with_trees(wishes, drafter, artifact, runtime, cost)
     if withheld:
         return Speculation(drafter, PLAIN, FixedController(make_plan(drafter, StaticPolicy(PLAIN), 1)), 1)
@@ -137,14 +137,15 @@ def build_drafter(
     *,
     second: DraftModelDrafter | None = None,
     threads: int | None = None,
+    runtime: Runtime | None = None,
 ) -> HybridDrafter:
-    """What is wished, of the heads or the second model that there are."""
+    """What is wished, of the heads or the second model that there are; on the runtime's device where they can."""
     rate = Rate()
     if second is not None:
         return HybridDrafter([Source(second, DRAFT_MODEL_BEAM, costly=True)], rate=rate)
     heads = None
     if artifact is not None:
-        drafter = load_drafter(artifact, source, threads=threads)
+        drafter = load_drafter(artifact, source, threads=threads, runtime=runtime)
         heads = Source(drafter, heads_beam(drafter.max_depth, wishes.budget), artifact.exponents, costly=True)
     if wishes.drafter in HEADLESS:
         names: tuple[str, ...] = (str(wishes.drafter),)

@@ -82,6 +82,19 @@ class Scores(Protocol):
 
 
 @runtime_checkable
+class OnDevice(Protocol):
+    """A runtime that lets others work in its steps, on its device. What they may do there is the runtime's affair."""
+
+    def attach(self, reader: Any) -> bool:
+        """Let it work in every step from now on; False where another does."""
+        ...
+
+    def told(self, row: int) -> Any:
+        """What it said of the row in the last step, None if nothing."""
+        ...
+
+
+@runtime_checkable
 class Runtime(Protocol):
     """See the module's text. All methods raise RuntimeFailure (or ContextLengthError) with numbers in the message."""
 

@@ -70,9 +70,9 @@ class Graphs:
                 return work()
         self._replays[key]()
 
-    def clear(self) -> None:
-        """Buffers moved, or the work is another's: all captures anew."""
-        self._replays.clear()
+    def forget(self, stale: Callable[[Any], bool]) -> None:
+        """Capture anew under these keys: buffers moved, or the work is another's."""
+        self._replays = {key: replay for key, replay in self._replays.items() if not stale(key)}
 
     def _give_up(self, error: RuntimeError) -> None:
         """One capture that fails says something of the model, and so of all shapes."""

@@ -20,7 +20,7 @@ from medusakit.runtimes.torch.device.buckets import NODES, Bucket, cells_bucket,
 from medusakit.runtimes.torch.device.graphs import Capture, Graphs, capture_for
 from medusakit.runtimes.torch.device.packed import PackedScores
 from medusakit.runtimes.torch.device.pools import PooledCache
-from medusakit.runtimes.torch.device.step import Buffers, Ints32, Reader, Result, Step
+from medusakit.runtimes.torch.device.step import READER_WIDTH, Buffers, Ints32, Reader, Result, Step
 from medusakit.runtimes.torch.masks import Segment
 from medusakit.runtimes.torch.model import CausalModel
 from medusakit.runtimes.torch.runtime import TorchRuntime, failing
@@ -56,7 +56,8 @@ class DeviceRuntime(TorchRuntime):
     ) -> None:
         super().__init__(model, spec, capabilities, windows)
         self._kinds = windows
-        self._graphs = Graphs(capture(model.device), self._runs_eagerly)
+        self._capture = capture(model.device)
+        self._graphs = Graphs(self._capture, self._runs_eagerly)
         self._buffers: Buffers | None = None
         self._steps: dict[Bucket, Step] = {}
         self._version = -1
@@ -66,15 +67,20 @@ class DeviceRuntime(TorchRuntime):
 
     @property
     def graphs(self) -> Graphs:
-        """For passes of others on the same device, under keys of their own kind; how many there are."""
         return self._graphs
 
+    def new_graphs(self) -> Graphs:
+        """For what else runs on the device between steps; they share the steps' memory."""
+        return Graphs(self._capture, lambda reason: None)
+
     def attach(self, reader: Reader) -> bool:
-        """Let `reader` work in every step of a tree from now on, as long as it lives. False where another does."""
+        """Let `reader` work in every step of a tree from now on, as long as it lives. False where another does, or
+        where it says more than there is room for."""
         known = self._reader()
-        if known is None:
+        if known is None and reader.width <= READER_WIDTH:
             self._reader = weakref.ref(reader)
-            self._forget_steps()
+            self._told.clear()
+            self._forget_trees()
             return True
         return known is reader
 
@@ -136,21 +142,19 @@ class DeviceRuntime(TorchRuntime):
         cache = self._cache
         slots, ends = [s.slot for s in segments], [s.length + s.num_nodes for s in segments]
         cache.aim(slots, [s.length for s in segments], max(s.num_nodes for s in segments))
-        if cache.version != self._version or (self._reader is not _nobody and self._reader() is None):
+        if cache.version != self._version:
             self._forget_steps()
-            self._version = cache.version
+            self._buffers, self._version = Buffers(self.model, cache.num_slots), cache.version
+        if self._reader is not _nobody and self._reader() is None:
+            self._reader = _nobody
+            self._forget_trees()
         rows = rows_bucket(max(slots) + 1, cache.num_slots)
         bucket = Bucket(rows, width, cells_bucket(max(ends), cache.num_cells))
         if bucket not in self._steps:
             reader = self._reader if width > 1 else _nobody  # a plain step is mostly followed by one
-            self._steps[bucket] = Step(self.model, cache, self._room(), bucket, self._kinds, reader)
+            assert self._buffers is not None  # the cache's first version is not ours
+            self._steps[bucket] = Step(self.model, cache, self._buffers, bucket, self._kinds, reader)
         return self._steps[bucket]
-
-    def _room(self) -> Buffers:
-        if self._buffers is None:
-            reader = self._reader()
-            self._buffers = Buffers(self.model, self._cache.num_slots, 0 if reader is None else reader.width)
-        return self._buffers
 
     def _shape(self, segment: Segment) -> IntArray:
         """[3, n] parents, depths and ancestors of its nodes; policies keep one topology for each shape."""
@@ -163,11 +167,15 @@ class DeviceRuntime(TorchRuntime):
         return self._shapes[topology]
 
     def _forget_steps(self) -> None:
-        if self._reader() is None:
-            self._reader = _nobody
+        """Buffers moved."""
         self._buffers = None
         self._steps.clear()
-        self._graphs.clear()
+        self._graphs.forget(lambda bucket: True)
+
+    def _forget_trees(self) -> None:
+        """Another reader works in them, or none."""
+        self._steps = {bucket: step for bucket, step in self._steps.items() if bucket.nodes == 1}
+        self._graphs.forget(lambda bucket: bucket.nodes > 1)
 
     def _runs_eagerly(self, reason: str) -> None:
         self._capabilities = replace(self._capabilities, eager=reason)

@@ -20,6 +20,7 @@ from medusakit.runtimes.torch.model import CausalModel
 from medusakit.tree.topology import IntArray
 
 PATH = 8  # nodes of the accepted path whose hidden states come with the result; later ones are read when asked for
+READER_WIDTH = 4096  # int32 numbers a row that a reader may add to the result
 FIELDS = 4  # numbers a node: token, parent, depth, ancestors
 
 Ints32 = np.ndarray[Any, np.dtype[np.int32]]
@@ -40,15 +41,12 @@ class Reader(Protocol):
 
 
 class Buffers:
-    """Memory of the steps of up to `num_rows` rows, shared by all buckets: they run one after the other.
+    """Memory of the steps of up to `num_rows` rows, shared by all buckets: they run one after the other."""
 
-    extra  int32 numbers a row that a reader adds to the result, at most
-    """
-
-    def __init__(self, model: CausalModel, num_rows: int, extra: int) -> None:
+    def __init__(self, model: CausalModel, num_rows: int) -> None:
         device = model.device
         pinned = device.type == "cuda"
-        taken, given = num_rows * (FIELDS * MAX_NODES + 2), num_rows * _result_width(MAX_NODES, model, extra)
+        taken, given = num_rows * (FIELDS * MAX_NODES + 2), num_rows * _result_width(MAX_NODES, model, READER_WIDTH)
         self.host_numbers = torch.zeros(taken, dtype=torch.int64, pin_memory=pinned)
         self.numbers = torch.zeros(taken, dtype=torch.int64, device=device)
         self.logits = torch.zeros(num_rows * MAX_NODES, model.vocab_size, device=device)

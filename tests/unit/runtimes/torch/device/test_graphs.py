@@ -22,7 +22,9 @@ def test_work_is_captured_once_and_replayed_on_what_its_tensors_hold() -> None:
     assert cells.tolist() == [11, 11]
     graphs.run("b", work)
     assert (recording.num_captures, recording.num_replays, len(graphs)) == (2, 3, 2)
-    graphs.clear()
+    graphs.forget(lambda key: key == "a")
+    graphs.run("b", work)
+    assert recording.num_captures == 2
     graphs.run("a", work)
     assert recording.num_captures == 3
 
