@@ -2,7 +2,8 @@
 
     python benchmarks/plugin.py -m smollm2 --heads auto --prompts 100 --tokens 64 --json plugin.json
 
-Every prompt is answered twice, hooked and as before, in turns. Equal, or a first difference whose two scores the model
+Every prompt is answered twice, by a hooked model and by another copy of it that is as transformers loaded it, in turns
+that change who is first. Equal, or a first difference whose two scores the model
 itself puts within 0.001 of each other; each is listed. The exit status is 1 if there is any other.
 """
 
@@ -11,12 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from medusakit.artifact.find import find_heads
+from medusakit.bench.stats import paired_ratio
 from medusakit.bench.workloads import load_suite
 from medusakit.integrations.transformers import medusa_hook
 from medusakit.models.resolve import open_weights, resolve
@@ -35,37 +38,40 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=100)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--budget", type=int, default=6)
+    parser.add_argument("--no-pack", action="store_true", help="leave the linear layers as they lie")
+    parser.add_argument("--skip", type=int, default=0, help="questions of the suite to leave out first")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
 
     resolved = resolve(asked.model, offline=True)
-    model = pretrained(resolved, threads=asked.threads)
-    source = open_weights(resolved)
-    heads = find_heads(asked.heads, source, model_path=resolved.path)
+    own, hooked = (pretrained(resolved, threads=asked.threads) for _ in range(2))
     tokenizer = load_tokenizer(resolved)
-    questions = load_suite(asked.suite, limit=asked.prompts)
+    heads = find_heads(asked.heads, open_weights(resolved), model_path=resolved.path)
+    handle = medusa_hook(hooked, heads, budget=asked.budget, pack=not asked.no_pack)
+    questions = load_suite(asked.suite, limit=asked.skip + asked.prompts)[asked.skip :]
     prompts = [chat_ids(tokenizer, [{"role": "user", "content": question.turns[0]}]) for question in questions]
-    handle = medusa_hook(model, heads, budget=asked.budget)
     settings = {"max_new_tokens": asked.tokens, "do_sample": False, "eos_token_id": sorted(tokenizer.eos_ids)}
     settings["pad_token_id"] = settings["eos_token_id"][0]
-    seconds, tokens, differences = [0.0, 0.0], 0, []
+    for model in (own, hooked):
+        answer(model, prompts[0][:8], settings | {"max_new_tokens": 8})  # what only a first call costs
+    handle.num_steps = handle.num_tokens = 0
+    rounds, differences = [], []
     for index, ids in enumerate(prompts):
-        answers = []
-        for way, generate in enumerate((model.generate, handle.own_generate)):
-            started = time.perf_counter()
-            answers.append(answer(generate, ids, settings))
-            seconds[way] += time.perf_counter() - started
-        tokens += len(answers[1])
-        if answers[0] != answers[1]:
-            differences.append({"prompt": index} | parting(model, ids, *answers))
+        pair = [(own, hooked), (hooked, own)][index % 2]
+        found = {id(model): answer(model, ids, settings) for model in pair}
+        (before, before_s), (ours, ours_s) = found[id(own)], found[id(hooked)]
+        rounds.append((len(ours), ours_s, len(before), before_s))
+        if ours != before:
+            differences.append({"prompt": asked.skip + index} | parting(own, ids, ours, before))
+    sums = [sum(column) for column in zip(*rounds, strict=True)]
     document: dict[str, Any] = {
         "model": asked.model,
         "prompts": len(prompts),
-        "tokens": tokens,
+        "tokens": sums[2],
         "tau": handle.tau,
-        "seconds": {"medusa": seconds[0], "hf": seconds[1]},
-        "speedup": seconds[1] / seconds[0],
+        "tokens_per_s": {"medusa": sums[0] / sums[1], "hf": sums[2] / sums[3]},
+        "speedup": asdict(paired_ratio(rounds)),
         "differences": differences,
     }
     print(json.dumps(document, indent=2))
@@ -74,10 +80,12 @@ def main() -> int:
     return int(any(found["gap"] > TIE for found in differences))
 
 
-def answer(generate: Any, ids: list[int], settings: dict[str, Any]) -> list[int]:
+def answer(model: Any, ids: list[int], settings: dict[str, Any]) -> tuple[list[int], float]:
+    """(ids of the answer, seconds), prompt included."""
     prompt = torch.tensor([ids])
-    output = generate(prompt, attention_mask=torch.ones_like(prompt), **settings)
-    return output[0, len(ids) :].tolist()
+    started = time.perf_counter()
+    output = model.generate(prompt, attention_mask=torch.ones_like(prompt), **settings)
+    return output[0, len(ids) :].tolist(), time.perf_counter() - started
 
 
 def parting(model: Any, ids: list[int], ours: list[int], before: list[int]) -> dict[str, Any]:

@@ -29,7 +29,8 @@ from medusakit.engine.speculation import Wishes, speculation
 from medusakit.errors import UsageError
 from medusakit.integrations.rule import ProcessorRule
 from medusakit.runtimes.base import Runtime, Scores
-from medusakit.runtimes.torch.load import torch_parts
+from medusakit.runtimes.torch.load import TorchParts, torch_parts
+from medusakit.runtimes.torch.pack import pack_linears, unpack_linears
 from medusakit.tree.cost import StepCost
 from medusakit.tree.topology import Draft, Tree
 from medusakit.verify.walk import walk
@@ -43,7 +44,7 @@ _EVERY_STEP = ("output_scores", "output_logits", "output_attentions", "output_hi
 
 @dataclass(slots=True)
 class Handle:
-    """A hooked model. budget: nodes of a tree; num_steps and num_tokens: of tree decoding so far."""
+    """A hooked model. num_steps and num_tokens: of tree decoding so far; packs: linear layers for the CPU."""
 
     model: Any
     runtime: Runtime
@@ -53,6 +54,7 @@ class Handle:
     num_steps: int = 0
     num_tokens: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    packs: bool = True
     _hooked: bool = field(default=True)
 
     @property
@@ -61,11 +63,19 @@ class Handle:
         return self.num_tokens / self.num_steps if self.num_steps else 0.0
 
     def unhook(self) -> None:
-        """Give `generate` back and take the hook off the LM head. May be called twice."""
+        """Give `generate` and the layers back and take the hook off the LM head. May be called twice."""
         if self._hooked:
             self._hooked = False
             del self.model.generate, self.model.medusa_handle
             self.runtime.close()
+            if self.packs:
+                unpack_linears(self.model)
+
+    def repack(self) -> None:
+        """Pack the layers that are not packed: whoever trained the model, moved it or read its weights got ordinary
+        ones, and may have changed them, so no KV of before is used."""
+        if self.packs and pack_linears(self.model) and self.prefixes is not None:
+            self.prefixes.clear()
 
     def __enter__(self) -> Handle:
         return self
@@ -75,26 +85,34 @@ class Handle:
 
 
 def medusa_hook(
-    model: Any, artifact: str | Path | Artifact | None = None, *, enable_tree_cache: bool = False, budget: int = BUDGET
+    model: Any,
+    artifact: str | Path | Artifact | None = None,
+    *,
+    enable_tree_cache: bool = False,
+    budget: int = BUDGET,
+    pack: bool = True,
 ) -> Handle:
     """Let `model.generate` draft and verify trees.
 
     artifact  a folder of heads that were trained for this model; None drafts from prompt and answer alone
     enable_tree_cache  keep the KV of earlier calls, for prompts that begin the same way
     budget    nodes of a tree at most, root included
+    pack      pack float32 linear layers on the CPU, in place of their weights as they lie (`runtimes.torch.pack`); the
+              model's `state_dict` is what it was, and training or moving the model takes packing back
     Raises UsageError for a model that is hooked, ArtifactError for heads that are damaged or another model's.
     """
     if hasattr(model, "medusa_handle"):
         raise UsageError("this model is hooked already", hint="handle.unhook()")
     folder = Path(str(getattr(model, "name_or_path", "")))
     parts = torch_parts(model, max_rows=1, folder=folder if (folder / "config.json").is_file() else None)
-    heads = load_artifact(artifact) if isinstance(artifact, (str, Path)) else artifact
-    if heads is not None:
-        check_fits(heads, parts.source)
-    flat = StepCost({256: {1: 1.0, 64: 1.0}})  # not measured here: the budget says how many nodes
-    found = speculation(Wishes(budget=budget), heads, parts.source, parts.runtime, flat)
+    try:
+        plan = _plan(artifact, parts, budget)
+    except BaseException:
+        parts.runtime.close()
+        raise
     prefixes = PrefixCache(CACHE_BYTES) if enable_tree_cache else None
-    handle = Handle(model, parts.runtime, found.controller.plan(()), prefixes, model.generate)
+    handle = Handle(model, parts.runtime, plan, prefixes, model.generate, packs=pack)
+    handle.repack()
 
     def generate(*args: Any, **kwargs: Any) -> Any:
         if not _may_be_ours(model, args, kwargs):
@@ -104,6 +122,14 @@ def medusa_hook(
 
     model.generate, model.medusa_handle = generate, handle
     return handle
+
+
+def _plan(artifact: str | Path | Artifact | None, parts: TorchParts, budget: int) -> Plan:
+    heads = load_artifact(artifact) if isinstance(artifact, (str, Path)) else artifact
+    if heads is not None:
+        check_fits(heads, parts.source)
+    flat = StepCost({256: {1: 1.0, 64: 1.0}})  # not measured here: the budget says how many nodes
+    return speculation(Wishes(budget=budget), heads, parts.source, parts.runtime, flat).controller.plan(())
 
 
 def medusa_tree_decode(model: Any, input_ids: Any, **generate_kwargs: Any) -> Any:
@@ -141,6 +167,7 @@ class _Decoding:
             )
         rule = ProcessorRule(input_ids, logits_processor, stopping_criteria, sample=generation_config.do_sample)
         with self._handle.lock:
+            self._handle.repack()
             _decode(self._handle, rule, self._streamer)
         if self._streamer is not None:
             self._streamer.end()

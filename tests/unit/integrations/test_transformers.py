@@ -15,8 +15,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, LogitsProcessor, LogitsProcessorList, StoppingCriteria
 from transformers import StoppingCriteriaList as Criteria
 
-from medusakit.errors import UsageError
+from medusakit.errors import MedusaError, UsageError
 from medusakit.integrations.transformers import Handle, medusa_hook, medusa_tree_decode
+from medusakit.runtimes.torch.pack import PackedLinear
 
 VOCAB = 64
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -155,6 +156,54 @@ def test_it_comes_off_cleanly(model: Any) -> None:
     assert len(model.lm_head._forward_pre_hooks) == hooks
     with pytest.raises(UsageError, match="not hooked"):
         medusa_tree_decode(model, prompt(5))
+
+
+def test_linear_layers_are_packed_and_given_back() -> None:
+    model = tiny()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    layer, plain = model.model.layers[0].mlp.up_proj, model.generate(prompt(5), max_new_tokens=20)
+    with medusa_hook(model, enable_tree_cache=True) as handle:
+        assert type(layer) is PackedLinear
+        assert torch.equal(model.generate(prompt(5), max_new_tokens=20), plain)
+        assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+        model.train()
+        assert type(layer) is torch.nn.Linear
+        with torch.no_grad():
+            layer.weight.mul_(-1)
+        model.eval()
+        ours, fresh = both(handle, prompt(5), max_new_tokens=20)  # of the weights as they are now, KV included
+        assert ours == fresh and ours != plain[0].tolist()
+        assert type(layer) is PackedLinear
+    assert type(layer) is torch.nn.Linear and torch.equal(layer.weight, -before["model.layers.0.mlp.up_proj.weight"])
+    with medusa_hook(model, pack=False) as handle:
+        assert type(layer) is torch.nn.Linear
+        ours, fresh = both(handle, prompt(5), max_new_tokens=20)
+        assert ours == fresh and type(layer) is torch.nn.Linear
+
+
+def test_what_is_no_float32_of_the_cpu_is_not_packed() -> None:
+    model = tiny().to(torch.bfloat16)
+    with medusa_hook(model) as handle:
+        assert not any(isinstance(module, PackedLinear) for module in model.modules())
+        handle.model.generate(prompt(5), max_new_tokens=4)
+    assert handle.num_steps
+
+
+def test_heads_of_another_model_leave_the_model_as_it_was(tmp_path: Path) -> None:
+    model = tiny()
+    with pytest.raises(MedusaError):
+        medusa_hook(model, tmp_path / "nothing")
+    assert not model.lm_head._forward_pre_hooks and not hasattr(model, "medusa_handle")
+    assert not any(isinstance(module, PackedLinear) for module in model.modules())
+
+
+def test_buffers_stay_for_the_next_call_and_are_empty(hooked: Handle) -> None:
+    hooked.model.generate(prompt(1), max_new_tokens=20)
+    layers = hooked.runtime._cache.layers  # type: ignore[attr-defined]
+    buffer = layers[0].keys
+    assert buffer is not None and not buffer.any()
+    hooked.model.generate(prompt(2), max_new_tokens=20)
+    assert layers[0].keys.data_ptr() == buffer.data_ptr()
 
 
 def test_the_tree_cache_reuses_what_earlier_calls_left(model: Any) -> None:

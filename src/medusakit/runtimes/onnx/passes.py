@@ -23,31 +23,14 @@ from medusakit.runtimes.onnx.cells import node_cells
 from medusakit.runtimes.onnx.integers import activation_levels
 from medusakit.runtimes.onnx.kv import SLICE, KvCache
 from medusakit.runtimes.onnx.rotary import rotary_tables
-from medusakit.tree.topology import BoolArray, FloatArray, IntArray, Topology
+from medusakit.runtimes.rows import Segment as RowSegment
+from medusakit.tree.topology import FloatArray, IntArray
 
 _MAX_BINDINGS = 64
 
 
-@dataclass(frozen=True)
-class Segment:
-    """What one row adds: `ids` [n] after `length` positions, a tree or (topology None) a chain."""
-
-    slot: int
-    length: int
-    ids: IntArray
-    topology: Topology | None
-
-    @property
-    def num_nodes(self) -> int:
-        return len(self.ids)
-
-    @cached_property
-    def depths(self) -> IntArray:
-        return np.arange(self.num_nodes) if self.topology is None else self.topology.depths
-
-    @property
-    def ancestors(self) -> BoolArray:
-        return np.tri(self.num_nodes, dtype=np.bool_) if self.topology is None else self.topology.ancestors
+class Segment(RowSegment):
+    """And where its keys and values go."""
 
     @cached_property
     def cells(self) -> IntArray:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from medusakit.errors import ContextLengthError, RuntimeFailure, UsageError
+from medusakit.errors import UsageError
 from medusakit.models.spec import ModelSpec, WeightSource
 from medusakit.runtimes.base import Capabilities, RowMemory
 from medusakit.runtimes.onnx.cache import cached_graph
@@ -22,12 +22,13 @@ from medusakit.runtimes.onnx.kv import KvCache
 from medusakit.runtimes.onnx.passes import PassRunner, Results, Segment
 from medusakit.runtimes.onnx.scores import OnnxScores
 from medusakit.runtimes.onnx.session import default_threads, make_session
-from medusakit.tree.topology import FloatArray, IntArray, Tree
+from medusakit.runtimes.rows import KvRows, check_distinct
+from medusakit.tree.topology import FloatArray, Tree
 
 _CHUNK = 256  # prompt positions a pass: attention scores of a chunk stay in some tens of megabytes
 
 
-class OnnxRuntime:
+class OnnxRuntime(KvRows[Segment]):
     """A `Runtime` on ONNX Runtime's CPU kernels. Row handles map to slots 0 .. active - 1 of the KV cache.
 
     requantised: names of the tensors whose stored values were rounded again to fit the weight format.
@@ -36,60 +37,31 @@ class OnnxRuntime:
     def __init__(
         self, session: Any, spec: ModelSpec, capabilities: Capabilities, *, requantised: Sequence[str] = ()
     ) -> None:
-        self._spec, self._capabilities = spec, capabilities
+        super().__init__(spec, capabilities)
         self.requantised = tuple(requantised)
         self._kv = KvCache(spec.num_layers, spec.num_kv_heads, HeadLayout.of(spec).size)
         self._passes = PassRunner(session, spec, self._kv, capabilities.max_context)
-        self._slots: dict[int, int] = {}
-        self._lengths: list[int] = []
-        self._pending: dict[int, Segment] = {}
-        self._next_handle = 0
-
-    @property
-    def spec(self) -> ModelSpec:
-        return self._spec
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._capabilities
-
-    @property
-    def rows(self) -> tuple[int, ...]:
-        return tuple(self._slots)
 
     def add_row(self) -> int:
-        if len(self._lengths) >= self._capabilities.max_rows:
-            raise RuntimeFailure(
-                f"all {self._capabilities.max_rows} rows are in use", hint="load with a larger max_rows"
-            )
-        row = self._next_handle
-        self._next_handle += 1
-        self._slots[row] = len(self._lengths)
-        self._kv.wipe(len(self._lengths))
-        self._lengths.append(0)
+        row = self._take_row()
+        self._kv.wipe(self._slots[row])
         return row
 
     def drop_row(self, row: int) -> None:
         """The last slot's row moves into the hole, so that active rows stay a prefix of the batch. Memory that
         only it needed goes with it: attention reads all of it, so short texts would pay for a long one before."""
         hole = self._slot(row)
-        last = len(self._lengths) - 1
+        last = len(self._slots) - 1
         if hole != last:
             moved = next(handle for handle, slot in self._slots.items() if slot == last)
             self._kv.copy_slot(last, hole, self._free(moved))
-            self._lengths[hole] = self._lengths[last]
             self._slots[moved] = hole
-        self._lengths.pop()
-        del self._slots[row]
-        self._pending.pop(row, None)
+        self._forget_row(row)
         if not self._slots:
             self._kv.clear()
             self._passes.kv_moved()
         elif self._kv.shrink(self._all_free()):
             self._passes.kv_moved()
-
-    def length(self, row: int) -> int:
-        return self._lengths[self._slot(row)]
 
     def prefill(self, row: int, ids: Sequence[int]) -> OnnxScores:
         hidden, logits = self._append(row, ids, Results.LAST)[-1]
@@ -99,34 +71,17 @@ class OnnxRuntime:
         return np.concatenate([hidden for hidden, _ in self._append(row, ids, Results.HIDDEN)])
 
     def forward(self, trees: Sequence[tuple[int, Tree]]) -> list[OnnxScores]:
+        check_distinct([row for row, _ in trees])
         segments = [self._segment(row, tree) for row, tree in trees]
-        slots = [segment.slot for segment in segments]
-        if len(set(slots)) != len(slots) or not slots:
-            raise RuntimeFailure(f"forward takes each row once, got rows {[row for row, _ in trees]}")
         self._reserve(segments)
         hidden, logits = self._passes.run(segments, self._all_free(), Results.NODES)
         self._pending.update((row, segment) for (row, _), segment in zip(trees, segments, strict=True))
         return _by_segment(segments, hidden, logits)
 
     def commit(self, row: int, nodes: Sequence[int]) -> None:
-        slot = self._slot(row)
-        segment = self._pending.pop(row, None)
-        if segment is None or segment.topology is None:
-            raise RuntimeFailure(f"row {row} has no forward pass to commit")
-        if nodes and not (0 <= nodes[-1] < segment.num_nodes and list(nodes) == segment.topology.path(nodes[-1])):
-            raise RuntimeFailure(
-                f"nodes {list(nodes)} are not a path from the root of a tree of {segment.num_nodes} nodes"
-            )
-        if list(nodes) != list(range(len(nodes))):  # otherwise they lie where they belong
-            self._kv.move(slot, segment.cells[list(nodes)], node_cells(segment.length, np.arange(len(nodes))))
-        self._lengths[slot] += len(nodes)
-
-    def truncate(self, row: int, length: int) -> None:
-        slot = self._slot(row)
-        if not 0 <= length <= self._lengths[slot]:
-            raise RuntimeFailure(f"row {row} has {self._lengths[slot]} positions, so it cannot be cut to {length}")
-        self._lengths[slot] = length
-        self._pending.pop(row, None)
+        segment, kept = self._committed(row, nodes), list(nodes)
+        if kept != list(range(len(kept))):  # otherwise they lie where they belong
+            self._kv.move(self._slots[row], segment.cells[kept], node_cells(segment.length, np.arange(len(kept))))
 
     def fill(self, row: int, length: int) -> None:
         self._check_context(length)
@@ -134,22 +89,18 @@ class OnnxRuntime:
         slot, held = self._slot(row), cell_of(length)
         self._reserve_cells(self._all_free(), held)
         self._kv.fill(slot, held)
-        self._lengths[slot] = length
+        self._lengths[row] = length
 
     def save(self, row: int) -> RowMemory:
         held = cell_of(self.length(row))
         return RowMemory(self.length(row), self._kv.save(self._slot(row), held))
 
     def restore(self, row: int, memory: RowMemory, length: int) -> None:
-        slot = self._slot(row)
-        if self._lengths[slot] or not 0 <= length <= memory.length:
-            raise RuntimeFailure(
-                f"{length} of {memory.length} positions cannot begin a row that holds {self._lengths[slot]}"
-            )
-        free, held = self._all_free(), cell_of(length)
+        self._check_empty(row, memory, length)
+        slot, free, held = self._slots[row], self._all_free(), cell_of(length)
         self._reserve_cells([held if at == slot else cell for at, cell in enumerate(free)], held)
         self._kv.restore(slot, memory.arrays, held)
-        self._lengths[slot] = length
+        self._lengths[row] = length
 
     def close(self) -> None:
         """Give back the memory; the runtime is of no use afterwards."""
@@ -158,34 +109,22 @@ class OnnxRuntime:
 
     def _append(self, row: int, ids: Sequence[int], results: Results) -> list[tuple[FloatArray, FloatArray]]:
         """Run `ids` in chunks; per chunk (hidden states, of all positions or of the last, and logits of the last)."""
-        slot = self._slot(row)
-        if not len(ids):
-            raise RuntimeFailure("nothing to run: the prompt has no tokens", hint="a prompt of at least one token")
-        self._check_context(self._lengths[slot] + len(ids))
+        slot, tokens = self._slot(row), self._checked(ids)
+        self._check_context(self._lengths[row] + len(tokens))
         self._pending.pop(row, None)
-        tokens = self._checked(np.asarray(ids, dtype=np.int64))
         chunks = []
         for start in range(0, len(ids), _CHUNK):
-            segment = Segment(slot, self._lengths[slot], tokens[start : start + _CHUNK], None)
+            segment = Segment(slot, self._lengths[row], tokens[start : start + _CHUNK])
             self._reserve([segment])
             hidden, logits = self._passes.run([segment], self._all_free(), results)
-            self._lengths[slot] += segment.num_nodes
+            self._lengths[row] += segment.num_nodes
             chunks.append((hidden.copy() if results is Results.HIDDEN else hidden, logits))
         return chunks
 
     def _segment(self, row: int, tree: Tree) -> Segment:
         slot = self._slot(row)
-        self._check_context(self._lengths[slot] + tree.topology.max_depth + 1)
-        return Segment(slot, self._lengths[slot], self._checked(tree.tokens), tree.topology)
-
-    def _checked(self, ids: IntArray) -> IntArray:
-        listed = ids.tolist()  # Python's min and max: a NumPy call costs more than a tree's worth of them
-        if not (min(listed) >= 0 and max(listed) < self._spec.vocab_size):
-            raise RuntimeFailure(
-                f"token ids run from 0 to {self._spec.vocab_size - 1}; got {min(listed)} to {max(listed)}",
-                hint="the ids that llm.encode(text) gives",
-            )
-        return ids
+        self._check_context(self._lengths[row] + tree.topology.max_depth + 1)
+        return Segment(slot, self._lengths[row], self._checked(tree.tokens), tree.topology)
 
     def _reserve(self, segments: Sequence[Segment]) -> None:
         """Room for the padded pass in every row; KV memory grows when the longest row needs it."""
@@ -209,19 +148,6 @@ class OnnxRuntime:
     def _free(self, row: int) -> int:
         pending = self._pending.get(row)
         return pending.end if pending else cell_of(self.length(row))
-
-    def _check_context(self, positions: int) -> None:
-        limit = self._capabilities.max_context
-        if positions > limit:
-            raise ContextLengthError(
-                f"{positions} positions are needed, but the context holds {limit}",
-                hint=f"a prompt and answer of at most {limit} tokens together",
-            )
-
-    def _slot(self, row: int) -> int:
-        if row not in self._slots:
-            raise RuntimeFailure(f"row {row} is not active; active rows: {sorted(self._slots)}")
-        return self._slots[row]
 
 
 def _by_segment(segments: Sequence[Segment], hidden: FloatArray, logits: FloatArray) -> list[OnnxScores]:

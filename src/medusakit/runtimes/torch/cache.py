@@ -141,6 +141,12 @@ class TreeCache(Cache):  # type: ignore[misc]
             if layer.is_initialized:
                 layer.keys, layer.values = layer._roomy(layer.keys), layer._roomy(layer.values)
 
+    @property
+    def num_bytes(self) -> int:
+        """Of all buffers."""
+        held = [layer for layer in self.layers if layer.is_initialized]
+        return sum(int(layer.keys.nbytes) + int(layer.values.nbytes) for layer in held)
+
     def clear(self) -> None:
         """Give the memory back."""
         self._place.num_slots = self._place.cells = 0

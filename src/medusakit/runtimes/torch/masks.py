@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
-from medusakit.tree.topology import BoolArray, IntArray, Topology
+from medusakit.runtimes.rows import Segment
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-
-
-@dataclass(frozen=True)
-class Segment:
-    """What one row adds: `ids` [n] after `length` positions, a tree or (topology None) a chain."""
-
-    slot: int
-    length: int
-    ids: IntArray
-    topology: Topology | None = None
-
-    @property
-    def num_nodes(self) -> int:
-        return len(self.ids)
-
-    @cached_property
-    def depths(self) -> IntArray:
-        return np.arange(self.num_nodes) if self.topology is None else self.topology.depths
-
-    @property
-    def ancestors(self) -> BoolArray:
-        return np.tri(self.num_nodes, dtype=np.bool_) if self.topology is None else self.topology.ancestors
 
 
 def layer_windows(config: Any) -> dict[str, int] | None:

@@ -12,17 +12,18 @@ import torch
 from medusakit.errors import RuntimeFailure
 from medusakit.models.spec import ModelSpec
 from medusakit.runtimes.base import Capabilities, RowMemory, Scores
+from medusakit.runtimes.rows import KvRows, Segment, check_distinct
 from medusakit.runtimes.torch.cache import TreeCache
-from medusakit.runtimes.torch.masks import Segment, tree_masks
+from medusakit.runtimes.torch.masks import tree_masks
 from medusakit.runtimes.torch.model import CausalModel
-from medusakit.runtimes.torch.rows import RowTable
 from medusakit.runtimes.torch.scores import TorchScores, as_numpy
 from medusakit.tree.topology import FloatArray, Tree
 
 _CHUNK = 256  # prompt positions a pass: attention scores of a chunk stay in some tens of megabytes
+_KEPT_BYTES = 64 << 20  # of KV buffers, which the next row writes instead of growing its own
 
 
-class TorchRuntime(RowTable):
+class TorchRuntime(KvRows[Segment]):
     """A `Runtime` whose KV lies in a `TreeCache`.
 
     windows  what the attention layers see, by kind (`layer_windows`); None: the model makes its own masks, which
@@ -35,24 +36,15 @@ class TorchRuntime(RowTable):
         super().__init__(spec, capabilities)
         self.model, self._windows = model, windows
         self._cache = self._make_cache()
-        self._lengths: dict[int, int] = {}
-        self._pending: dict[int, Segment] = {}
 
     def add_row(self) -> int:
-        row = self._take_slot()
-        self._lengths[row] = 0
-        return row
+        return self._take_row()
 
     def drop_row(self, row: int) -> None:
         self._cache.wipe(self._slot(row))
-        del self._slots[row], self._lengths[row]
-        self._pending.pop(row, None)
+        self._forget_row(row)
         if not self._slots:
             self._idle()
-
-    def length(self, row: int) -> int:
-        self._slot(row)
-        return self._lengths[row]
 
     def prefill(self, row: int, ids: Sequence[int]) -> TorchScores:
         hidden, logits = self._append(row, ids)[-1]
@@ -62,9 +54,8 @@ class TorchRuntime(RowTable):
         return np.concatenate([as_numpy(hidden[0]) for hidden, _ in self._append(row, ids)])
 
     def forward(self, trees: Sequence[tuple[int, Tree]]) -> Sequence[Scores]:
+        check_distinct([row for row, _ in trees])
         segments = [self._segment(row, tree) for row, tree in trees]
-        if len({segment.slot for segment in segments}) != len(segments) or not segments:
-            raise RuntimeFailure(f"forward takes each row once, got rows {[row for row, _ in trees]}")
         if self._windows is None:  # its own masks know one row at a time
             scores: Sequence[Scores] = [self._scores([segment])[0] for segment in segments]
         else:
@@ -73,22 +64,9 @@ class TorchRuntime(RowTable):
         return scores
 
     def commit(self, row: int, nodes: Sequence[int]) -> None:
-        slot, segment = self._slot(row), self._pending.pop(row, None)
-        if segment is None or segment.topology is None:
-            raise RuntimeFailure(f"row {row} has no forward pass to commit")
-        kept = list(nodes)
-        if kept and not (0 <= kept[-1] < segment.num_nodes and kept == segment.topology.path(kept[-1])):
-            raise RuntimeFailure(f"nodes {kept} are not a path from the root of a tree of {segment.num_nodes} nodes")
+        segment, kept = self._committed(row, nodes), list(nodes)
         if kept != list(range(len(kept))):  # otherwise they lie where they belong
-            self._cache.move(slot, [segment.length + node for node in kept], segment.length)
-        self._lengths[row] += len(kept)
-
-    def truncate(self, row: int, length: int) -> None:
-        held = self.length(row)
-        if not 0 <= length <= held:
-            raise RuntimeFailure(f"row {row} has {held} positions, so it cannot be cut to {length}")
-        self._lengths[row] = length
-        self._pending.pop(row, None)
+            self._cache.move(segment.slot, [segment.length + node for node in kept], segment.length)
 
     def fill(self, row: int, length: int) -> None:
         self._check_context(length)
@@ -100,10 +78,7 @@ class TorchRuntime(RowTable):
         return RowMemory(self._lengths[row], tuple(_bits(part) for part in parts))
 
     def restore(self, row: int, memory: RowMemory, length: int) -> None:
-        if self.length(row) or not 0 <= length <= memory.length:
-            raise RuntimeFailure(
-                f"{length} of {memory.length} positions cannot begin a row that holds {self._lengths[row]}"
-            )
+        self._check_empty(row, memory, length)
         self._make_room(row, length)
         parts = [_floats(part, self.model.dtype).to(self.model.device) for part in memory.arrays]
         self._cache.restore(self._slot(row), parts, length)
@@ -125,8 +100,9 @@ class TorchRuntime(RowTable):
         return TreeCache(self._spec.num_layers)
 
     def _idle(self) -> None:
-        """No row is left: give the memory back."""
-        self._cache.clear()
+        """No row is left: give the memory back, unless it is little."""
+        if self._cache.num_bytes > _KEPT_BYTES:
+            self._cache.clear()
 
     def _make_room(self, row: int, length: int) -> None:
         self._cache.aim([self._slot(row)], [0], length)

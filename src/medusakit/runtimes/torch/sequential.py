@@ -16,8 +16,8 @@ import torch
 from medusakit.errors import RuntimeFailure
 from medusakit.models.spec import ModelSpec
 from medusakit.runtimes.base import Capabilities, RowMemory
+from medusakit.runtimes.rows import RowTable, check_distinct
 from medusakit.runtimes.torch.model import CausalModel
-from medusakit.runtimes.torch.rows import RowTable
 from medusakit.runtimes.torch.scores import TorchScores, as_numpy
 from medusakit.tree.topology import FloatArray, Tree
 
@@ -60,8 +60,7 @@ class SequentialRuntime(RowTable):
         return as_numpy(self._append(row, ids)[0][0])
 
     def forward(self, trees: Sequence[tuple[int, Tree]]) -> list[TorchScores]:
-        if len({row for row, _ in trees}) != len(trees):
-            raise RuntimeFailure(f"forward takes each row once, got rows {[row for row, _ in trees]}")
+        check_distinct([row for row, _ in trees])
         return [self._forward(self._row(row), tree) for row, tree in trees]
 
     def commit(self, row: int, nodes: Sequence[int]) -> None:

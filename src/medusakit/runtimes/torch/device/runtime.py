@@ -15,13 +15,13 @@ import numpy as np
 
 from medusakit.models.spec import ModelSpec
 from medusakit.runtimes.base import Capabilities, Scores
+from medusakit.runtimes.rows import Segment
 from medusakit.runtimes.torch.cache import TreeCache
 from medusakit.runtimes.torch.device.buckets import NODES, Bucket, cells_bucket, nodes_bucket, rows_bucket
 from medusakit.runtimes.torch.device.graphs import Capture, Graphs, capture_for
 from medusakit.runtimes.torch.device.packed import PackedScores
 from medusakit.runtimes.torch.device.pools import PooledCache
 from medusakit.runtimes.torch.device.step import READER_WIDTH, Buffers, Ints32, Reader, Result, Step
-from medusakit.runtimes.torch.masks import Segment
 from medusakit.runtimes.torch.model import CausalModel
 from medusakit.runtimes.torch.runtime import TorchRuntime, failing
 from medusakit.tree.topology import IntArray, Topology, Tree
