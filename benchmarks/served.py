@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+GENERATE, CHAT, COMPLETIONS = "/medusa/generate", "/v1/chat/completions", "/v1/completions"
+
 
 class Served:
     """Starts when it is entered, drains when it is left."""
@@ -78,19 +80,24 @@ class Served:
         return found
 
     @contextmanager
-    def stream(self, path: str, body: Mapping[str, Any], key: str = "") -> Iterator[Iterator[dict[str, Any]]]:
-        """Documents of a stream, as they come."""
-        with self.asked(path, {**body, "stream": True}, key) as answer:
+    def stream(
+        self, path: str, body: Mapping[str, Any], key: str = "", *, detail: bool = False
+    ) -> Iterator[Iterator[dict[str, Any]]]:
+        """Documents of a stream, as they come. detail: they carry the ids of their tokens."""
+        with self.asked(path, {**body, "stream": True}, key, detail=detail) as answer:
             if answer.status != 200:
                 raise SystemExit(f"{path} answered {answer.status}: {answer.read().decode()[:300]}")
             yield (json.loads(data) for data in frames(answer) if data != "[DONE]")
 
     @contextmanager
-    def asked(self, path: str, body: Mapping[str, Any], key: str = "") -> Iterator[http.client.HTTPResponse]:
+    def asked(
+        self, path: str, body: Mapping[str, Any], key: str = "", *, detail: bool = False
+    ) -> Iterator[http.client.HTTPResponse]:
         """The answer, whatever its status. The connection is closed when the block is left, read or not."""
         about = {} if path.startswith("/admin") else {"model": self._model}
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port)) as connection:
             headers = {"Content-Type": "application/json"} | _headers(key)
+            headers |= {"x-medusa-detail": "1"} if detail else {}
             connection.request("POST", path, json.dumps(about | dict(body)), headers)
             with contextlib.closing(connection.getresponse()) as answer:
                 yield answer
@@ -98,6 +105,16 @@ class Served:
     def state(self, key: str = "") -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.get("/v1/state", key)[1])
         return found
+
+    def idle(self, key: str = "", limit_s: float = 30.0) -> dict[str, Any]:
+        """The scheduler's state once nothing runs and nothing waits. Raises SystemExit after `limit_s`."""
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end:
+            found: dict[str, Any] = self.state(key)["scheduler"]
+            if not found["running"] + found["waiting"]:
+                return found
+            time.sleep(0.02)
+        raise SystemExit(f"requests were still open after {limit_s:.0f} s")
 
     def resident_mb(self) -> float:
         status = Path(f"/proc/{self.pid}/status").read_text()

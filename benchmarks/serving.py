@@ -1,8 +1,12 @@
 """What the server promises, measured on a real model: python benchmarks/serving.py equality tpot second-turn ...
 
-    equality     answers over HTTP are the library's: alone, and eight at a time with others joining and leaving
+    equality     answers over HTTP are the library's, ids and texts, by every route: alone, and eight at a time with
+                 others joining and leaving
     tpot         one client: time per token of the server against the library's, in turns
-    second-turn  time to the first token of a chat's second turn, with the prefix cache against without; keys kept apart
+    second-turn  time to the first token of a chat's second turn, with the prefix cache against without, where
+                 the first answer was greedy and where it was sampled
+    isolation    what one key asked is no other key's, bytes per key stay in their limit, and NaN in all memory that
+                 rows and evicted prefixes leave behind changes no output
     disconnect   passes that a request still gets after its client has gone
     soak         many streaming clients, a third of which leave early: errors, memory, rows left running
 
@@ -17,12 +21,13 @@ import random
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from served import Served, frames
+from served import CHAT, GENERATE, Served, frames
+from serving_equality import equality
+from serving_isolation import isolation
 
 from medusakit.bench.circumstances import machine, versions
 from medusakit.bench.workloads import load_suite
@@ -31,78 +36,6 @@ from medusakit.settings import SamplingParams
 
 ROWS = 8
 FILLER = "The river rises in the hills, runs past three mills and a ford, and floods the meadows every spring. "
-
-
-def equality(options: argparse.Namespace) -> dict[str, Any]:
-    """200 requests of a fixed mix, each compared with the library."""
-    asked = requests(options.requests, options.seed)
-    with LLM.load(options.model, weights=options.weights) as llm:
-        wanted = [by_library(llm, one) for one in asked]
-    with Served(options.model, "--weights", options.weights, "--max-rows", str(ROWS)) as server:
-        alone = [by_server(server, one) for one in asked]
-        with ThreadPoolExecutor(ROWS) as pool, Noise(server, options.seed):
-            together = list(pool.map(lambda one: by_server(server, one), asked))
-    differing = [place for place, ids in enumerate(wanted) if ids != alone[place] or ids != together[place]]
-    return {
-        "requests": len(asked),
-        "tokens": sum(len(ids) for answer in wanted for ids in answer),
-        "equal_alone": sum(mine == theirs for mine, theirs in zip(wanted, alone, strict=True)),
-        "equal_together": sum(mine == theirs for mine, theirs in zip(wanted, together, strict=True)),
-        "differing": differing,
-    }
-
-
-def requests(count: int, seed: int) -> list[dict[str, Any]]:
-    """Bodies for /medusa/generate: greedy and sampled, with penalties, stops, filters and scores among them."""
-    generator, found = random.Random(seed), []
-    questions = load_suite("mt-bench")
-    kinds: list[Callable[[], dict[str, Any]]] = [
-        dict,
-        lambda: {"temperature": 0.8},
-        lambda: {"temperature": 1.0, "top_p": 0.9, "top_k": 40},
-        lambda: {"repetition_penalty": 1.2},
-        lambda: {"temperature": 0.7, "presence_penalty": 0.5, "frequency_penalty": 0.3},
-        lambda: {"stop": [generator.choice(["\n\n", ". ", " the "])]},
-        lambda: {"temperature": 1.2, "min_p": 0.05, "logprobs": 3},
-        lambda: {"medusa": {"budget": generator.choice([1, 3, 8])}},
-    ]
-    for place in range(count):
-        body: dict[str, Any] = {"messages": [{"role": "user", "content": questions[place % len(questions)].turns[0]}]}
-        body |= {"max_tokens": generator.randint(16, 48), "seed": generator.randrange(2**32)}
-        found.append(body | kinds[place % len(kinds)]())
-    return found
-
-
-def by_library(llm: LLM, body: dict[str, Any]) -> list[list[int]]:
-    given = {name: value for name, value in body.items() if name not in ("messages", "medusa", "stop")}
-    result = llm.generate(body["messages"], SamplingParams(**given, stop=tuple(body.get("stop", ()))))
-    return [[event.token_id for event in result.events]]
-
-
-def by_server(server: Served, body: dict[str, Any]) -> list[list[int]]:
-    return [[token["token_id"] for token in server.post("/medusa/generate", body)["tokens"]]]
-
-
-class Noise:
-    """Another client, whose requests join and are left before their end."""
-
-    def __init__(self, server: Served, seed: int) -> None:
-        self._server, self._random, self._stop = server, random.Random(seed), threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._random.uniform(0.05, 0.5)):
-            body = {"prompt": f"Count to {self._random.randint(3, 99)}:", "max_tokens": 200, "temperature": 1.0}
-            with self._server.stream("/medusa/generate", body) as documents:
-                for _ in zip(range(self._random.randint(1, 20)), documents, strict=False):
-                    pass
 
 
 def tpot(options: argparse.Namespace) -> dict[str, Any]:
@@ -141,7 +74,7 @@ def library_tpot(llm: LLM, text: str, options: argparse.Namespace) -> float:
 def server_tpot(server: Served, text: str, options: argparse.Namespace) -> float:
     body = {"messages": [{"role": "user", "content": text}], "max_tokens": options.max_tokens}
     times, count = [], 0
-    with server.stream("/v1/chat/completions", body | {"stream_options": {"include_usage": True}}) as documents:
+    with server.stream(CHAT, body | {"stream_options": {"include_usage": True}}) as documents:
         for document in documents:
             if any(choice["delta"].get("content") for choice in document["choices"]):
                 times.append(time.perf_counter())
@@ -150,24 +83,36 @@ def server_tpot(server: Served, text: str, options: argparse.Namespace) -> float
 
 
 def second_turn(options: argparse.Namespace) -> dict[str, Any]:
-    """Chats of about 1,000 tokens. Without the cache: the same messages under a key that has asked nothing yet."""
+    """Chats of about 1,000 tokens, the first answer of every other one sampled: its text may be cut into other tokens
+    than those it was made of. Without the cache: the same messages under a key that has asked nothing yet."""
     found = []
     keys = ("key-a", *(f"key-{place}" for place in range(options.chats)))
     with Served(options.model, "--weights", options.weights, keys=keys) as server:
         for place in range(options.chats):
             opening = {"role": "user", "content": f"Chapter {place}. {FILLER * 38}\nWhat is told here, in detail?"}
-            first = server.post("/v1/chat/completions", {"messages": [opening], "max_tokens": 100}, keys[0])
+            body = {"messages": [opening], "max_tokens": 100, "temperature": float(place % 2), "seed": place}
+            first = server.post(CHAT, body, keys[0])
             reply = first["choices"][0]["message"]["content"]
             messages = [opening, {"role": "assistant", "content": reply}, {"role": "user", "content": "And in short?"}]
             without_ms, cold = first_token(server, messages, keys[1 + place])
             with_ms, warm = first_token(server, messages, keys[0])
-            total = first["usage"]["total_tokens"]
-            found.append({"chat_tokens": total, "with_ms": with_ms, "without_ms": without_ms, **_cached(warm, cold)})
+            about = {"sampled": place % 2 == 1, "chat_tokens": first["usage"]["total_tokens"]} | _cached(warm, cold)
+            found.append(about | {"with_ms": with_ms, "without_ms": without_ms, "ratio": with_ms / without_ms})
     return {
         "chats": found,
-        "ratio_median": statistics.median(one["with_ms"] / one["without_ms"] for one in found),
+        **{name: _by_kind(found, sampled) for name, sampled in (("greedy", False), ("sampled", True))},
         "cached_tokens_other_key": max(one["cached_other_key"] for one in found),
     }
+
+
+def _by_kind(chats: Sequence[dict[str, Any]], sampled: bool) -> dict[str, float]:
+    """lost: tokens of the chat that its second turn ran again; the last of an answer is in no row's KV."""
+    kind = [one for one in chats if one["sampled"] is sampled]
+    if not kind:
+        return {}
+    ratios = [one["ratio"] for one in kind]
+    most_lost = max(one["chat_tokens"] - one["cached"] for one in kind)
+    return {"ratio_median": statistics.median(ratios), "ratio_worst": max(ratios), "most_lost": most_lost}
 
 
 def _cached(warm: dict[str, Any], cold: dict[str, Any]) -> dict[str, int]:
@@ -183,7 +128,7 @@ def first_token(server: Served, messages: list[dict[str, str]], key: str) -> tup
     body = {"messages": messages, "max_tokens": 8, "stream_options": {"include_usage": True}}
     started, first_ms = time.perf_counter(), 0.0
     usage: dict[str, Any] = {}
-    with server.stream("/v1/chat/completions", body, key) as documents:
+    with server.stream(CHAT, body, key) as documents:
         for document in documents:
             if not first_ms and any(choice["delta"].get("content") for choice in document["choices"]):
                 first_ms = 1e3 * (time.perf_counter() - started)
@@ -198,7 +143,7 @@ def disconnect(options: argparse.Namespace) -> dict[str, Any]:
         for place in range(options.chats * 4):
             before = server.state()["scheduler"]["totals"]["row_steps"]
             body = {"prompt": f"Tell story number {place}.", "max_tokens": 400, "temperature": 1.0, "seed": place}
-            with server.stream("/medusa/generate", body) as documents:
+            with server.stream(GENERATE, body) as documents:
                 for read in documents:
                     last = read["tokens"][-1]["step"]
                     if last >= 5 + place:
@@ -235,6 +180,7 @@ def soak(options: argparse.Namespace) -> dict[str, Any]:
         "minutes": options.minutes,
         **vars(tally),
         "resident_mb": memory,
+        "after_a_minute_mb": [min(settled), max(settled)],
         "growth": statistics.fmean(settled[-6:]) / statistics.fmean(settled[:6]) - 1.0,
         "left_running": after["running"] + after["waiting"],
         "finished": after["totals"]["finished"],
@@ -264,7 +210,7 @@ def client(server: Served, questions: Sequence[str], generator: random.Random, s
 
 
 def _one_stream(server: Served, body: dict[str, Any], leave_after: int | None, tally: Tally) -> None:
-    with server.asked("/v1/chat/completions", body) as answer:
+    with server.asked(CHAT, body) as answer:
         if answer.status == 429:
             tally.refused += 1
             return time.sleep(float(answer.headers["retry-after"]))
@@ -289,6 +235,7 @@ CHECKS = {
     "equality": equality,
     "tpot": tpot,
     "second-turn": second_turn,
+    "isolation": isolation,
     "disconnect": disconnect,
     "soak": soak,
 }
@@ -300,9 +247,9 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--weights", default="f32")
     parser.add_argument("--requests", type=int, default=200, help="of equality")
-    parser.add_argument("--questions", type=int, default=16, help="of tpot")
+    parser.add_argument("--questions", type=int, default=16, help="of tpot and isolation")
     parser.add_argument("--max-tokens", type=int, default=128, help="of tpot")
-    parser.add_argument("--chats", type=int, default=5, help="of second-turn; four times as many of disconnect")
+    parser.add_argument("--chats", type=int, default=6, help="of second-turn; four times as many of disconnect")
     parser.add_argument("--clients", type=int, default=64, help="of soak")
     parser.add_argument("--minutes", type=float, default=10.0, help="of soak")
     parser.add_argument("--seed", type=int, default=0)
