@@ -15,7 +15,7 @@ from medusakit.drafters.draft_model.load import load_draft_model
 from medusakit.drafters.registry import WITHOUT_HEADS
 from medusakit.engine.controller import Controller
 from medusakit.engine.deviations import record_trip
-from medusakit.engine.measure import remembered_cost
+from medusakit.engine.measure import CostWatch, remembered_cost
 from medusakit.engine.speculation import MAX_LEAVES, PLAIN_DECODING, Speculation, Wishes, speculation
 from medusakit.errors import UsageError
 from medusakit.models.resolve import ResolvedModel, open_weights, resolve
@@ -39,6 +39,7 @@ class Loaded:
     cost      T(n, context) here; None for plain decoding
     second    a model that drafts, which holds memory of its own
     wishes    what was asked of speculation
+    threads   cores that a pass uses
     withheld  speculation is off, because in this format a tree pass may differ from plain decoding by more than a tie
     """
 
@@ -56,6 +57,13 @@ class Loaded:
     max_nodes: int | None = None
     second: DraftModelDrafter | None = None
     wishes: Wishes = field(default_factory=Wishes)
+    threads: int = field(default_factory=default_threads)
+
+    def cost_watch(self) -> CostWatch | None:
+        """What keeps `cost` true while the model is served; None for plain decoding."""
+        if self.cost is None:
+            return None
+        return CostWatch(self.runtime, self.source.fingerprint, self.threads, self.cost)
 
 
 def load_parts(
@@ -110,6 +118,7 @@ def load_parts(
         found.max_nodes,
         second,
         wishes,
+        threads or default_threads(),
     )
 
 

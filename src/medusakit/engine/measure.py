@@ -13,7 +13,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +176,31 @@ def remembered_cost(
         return StepCost(known)  # the machine is busy: what a quiet one said is worth more
     _write(file, {"tables": measured, "steady": steady, "time": clock()})
     return StepCost(measured)
+
+
+@dataclass(slots=True)
+class CostWatch:
+    """Keeps T(n) true in a process that lives long: called where nothing is decoded, it looks as `remembered_cost` does
+    whether the table still holds, once in FRESH_S at most. That takes PROBE_S, and the time of measuring if not.
+
+    cost    what is kept true
+    looked  Unix time of the last look
+    """
+
+    runtime: Runtime
+    fingerprint: str
+    threads: int
+    cost: StepCost
+    clock: Callable[[], float] = time.time
+    looked: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.looked = self.clock()
+
+    def __call__(self) -> None:
+        if self.clock() - self.looked >= FRESH_S:
+            self.looked = self.clock()
+            self.cost.adopt(remembered_cost(self.runtime, self.fingerprint, self.threads, self.clock))
 
 
 def _outdated(runtime: Runtime, known: Tables) -> bool:

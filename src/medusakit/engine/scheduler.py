@@ -28,6 +28,7 @@ from medusakit.errors import DrainingError, QueueFullError, UsageError
 
 log = logging.getLogger(__name__)
 FIRST_GUESS_S = 2.0  # how long a job takes, before one has ended
+IDLE_S = 30.0
 NEWEST = 0.1  # weight of the job that ended last in what is known of that
 
 
@@ -58,6 +59,7 @@ class Scheduler:
     """From `start` to `close` the LLM belongs to the scheduler's thread: nobody else may decode with it.
 
     on_step  told every step's outcome (counts and times), on the inference thread
+    on_idle  called there whenever nothing was open for another `idle_s`; jobs that come meanwhile wait for it
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class Scheduler:
         *,
         clock: Callable[[], float] = time.perf_counter,
         on_step: Callable[[Outcome], None] | None = None,
+        on_idle: Callable[[], None] | None = None,
+        idle_s: float = IDLE_S,
     ) -> None:
         self.settings = settings or SchedulerSettings()
         runtime = llm.engine.runtime
@@ -79,6 +83,7 @@ class Scheduler:
         self._switch = Switch(llm.engine.controller, self._drafter_failed)
         self._engine = Engine(runtime, llm.engine.tokenizer, self._switch, clock=clock)
         self._clock, self._on_step = clock, on_step
+        self._on_idle, self._idle_s = on_idle, idle_s
         cached = self.settings.cache_bytes, self.settings.cache_bytes_per_key
         self._batch = Batch(
             self._engine,
@@ -193,9 +198,19 @@ class Scheduler:
                 self._batch.fail_all(error)
                 busy = False
             if not busy:
-                with self._wake:
-                    self._wake.wait_for(lambda: self._closing or self._changes or len(self._waiting))
+                self._wait()
         self._end()
+
+    def _wait(self) -> None:
+        """Until there is something to do, or nothing was for a while and that is told."""
+        with self._wake:
+            limit_s = self._idle_s if self._on_idle else None
+            called = self._wake.wait_for(lambda: self._closing or self._changes or len(self._waiting), limit_s)
+        if not called and self._on_idle:
+            try:
+                self._on_idle()
+            except Exception:
+                log.exception("what is done while nothing is open failed; the inference thread goes on")
 
     def _end(self) -> None:
         self._batch.cancel_all()

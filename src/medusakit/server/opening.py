@@ -21,7 +21,7 @@ WARM_UP = SamplingParams(max_tokens=8, ignore_eos=True)
 def open_serving(llm: LLM, name: str, settings: SchedulerSettings, service: Service) -> Serving:
     """Starts the inference thread and decodes a few tokens, so that the first request finds everything warm."""
     parts = llm.parts
-    scheduler = Scheduler(llm, settings, on_step=service.metrics.on_step)
+    scheduler = Scheduler(llm, settings, on_step=service.metrics.on_step, on_idle=parts.cost_watch())
     scheduler.start()
     scheduler.set_speculation(service.options.speculation)
     _warm_up(scheduler, min(parts.runtime.spec.vocab_size, 16))

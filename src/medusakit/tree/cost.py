@@ -15,14 +15,14 @@ from medusakit.tree.topology import FloatArray, IntArray
 TimeArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepCost:
     """Seconds of one forward pass: tables[context][n] = T(n, context), all measured, for n nodes over that context.
 
     T(n) is a staircase, so over n nothing is interpolated: between two sizes measured at the shortest context the
     dearer one counts, and past the largest every node costs as much as the dearest of the last step and the average.
     What a longer context adds (attention reads every position for every node) is taken as linear in n and in the
-    context, so a few sizes there are enough.
+    context, so a few sizes there are enough. Trees and guards of a model share one object, and read it at every step.
     """
 
     tables: Mapping[int, Mapping[int, float]]
@@ -35,6 +35,12 @@ class StepCost:
     def single(cls, table: Mapping[int, float], context: int = 256) -> StepCost:
         """One context for all."""
         return cls({context: table})
+
+    def adopt(self, newer: StepCost) -> None:
+        """Say what `newer` says from now on."""
+        self.tables = newer.tables
+        for derived in ("_curves", "_shortest", "_lines"):
+            self.__dict__.pop(derived, None)
 
     def milliseconds(self) -> dict[int, dict[int, float]]:
         """What was measured, by context and number of nodes, for people to read."""

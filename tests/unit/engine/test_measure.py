@@ -11,7 +11,7 @@ import pytest
 
 from engine_fakes import VOCAB
 from medusakit.engine import measure
-from medusakit.engine.measure import CONTEXT, measure_steps, remembered_cost
+from medusakit.engine.measure import CONTEXT, FRESH_S, CostWatch, measure_steps, remembered_cost
 from medusakit.runtimes.reference import ReferenceRuntime, random_reference
 from medusakit.tree.topology import Topology
 
@@ -120,6 +120,26 @@ def test_what_a_quiet_machine_said_outlives_a_busy_one(cache: Path, monkeypatch:
     tables(runtime, "model", 2)
     assert tables(runtime, "model", 2) == {CONTEXT: {1: 1.0, 8: 2.0}}
     assert tables(runtime, "model", 2) == {CONTEXT: {1: 0.5, 8: 1.0}}
+
+
+def test_a_process_that_lives_on_looks_again_and_takes_what_it_finds(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime, now = random_reference(0, VOCAB, context_length=512), [1000.0]
+    busy, quiet = measure.StepTimes({1: 9.0, 8: 30.0}, False), measure.StepTimes({1: 8.0, 8: 10.0}, True)
+    steps(monkeypatch, busy, quiet, quiet)
+    cost = remembered_cost(runtime, "model", 2, clock=lambda: now[0])
+    held, watch = cost, CostWatch(runtime, "model", 2, cost, clock=lambda: now[0])
+    now[0] += FRESH_S - 1
+    watch()
+    assert held.seconds(8) == 30.0
+    now[0] += 1
+    watch()
+    watch()  # too soon for another look
+    assert held.seconds(8) == 10.0
+    now[0] += FRESH_S
+    watch()  # a look that finds the table true
+    assert held.seconds(8) == 10.0
 
 
 def test_an_unwritable_cache_only_costs_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

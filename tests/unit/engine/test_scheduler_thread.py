@@ -54,6 +54,24 @@ def test_an_idle_thread_sleeps_and_wakes_for_a_job_and_for_a_switch() -> None:
     batch.close()  # a second time does nothing
 
 
+def test_what_is_done_while_nothing_is_open_has_the_inference_thread_and_may_fail() -> None:
+    calls = []
+
+    def idle() -> None:
+        calls.append((threading.current_thread().name, len(batch._engine.runtime.rows)))
+        raise ValueError("a fault of its own")
+
+    settings = SchedulerSettings(max_rows=4)
+    batch = Scheduler(FakeLLM(plain_engine(max_rows=4)), settings, on_idle=idle, idle_s=0.01)
+    batch.start()
+    _until(lambda: len(calls) >= 2)
+    listening = submit(batch, greedy(1, max_tokens=2))
+    _until(lambda: listening.ended)
+    assert listening.tokens == list(alone(greedy(1, max_tokens=2)).token_ids)
+    batch.close()
+    assert set(calls) == {("medusa-inference", 0)}
+
+
 def test_a_listener_may_submit_cancel_and_switch() -> None:
     """It is on the inference thread, so none of these may wait for that."""
     batch = threaded()

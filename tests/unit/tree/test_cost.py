@@ -15,6 +15,14 @@ def test_what_was_measured_can_be_read():
     }
 
 
+def test_a_table_measured_anew_counts_for_all_that_is_derived_from_it():
+    cost, newer = StepCost({256: {1: 9.0, 8: 9.0}, 1256: {1: 9.5}}), StepCost({128: {1: 1.0, 8: 4.0}, 1128: {1: 2.0}})
+    cost.curve(8, 900), cost.seconds(8, 900)
+    cost.adopt(newer)
+    assert cost == newer and cost.curve(8, 628).tolist() == newer.curve(8, 628).tolist()
+    assert cost.curve(8, 628)[0] == 1.5 and cost.seconds(8) == 4.0
+
+
 @pytest.mark.parametrize(
     ("num_nodes", "seconds"),
     [(1, 10), (2, 12), (3, 12), (4, 12), (5, 13), (8, 13), (9, 26), (16, 26), (17, 26 + 13 / 8), (32, 52)],
