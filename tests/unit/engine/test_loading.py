@@ -11,7 +11,7 @@ import pytest
 
 from engine_fakes import VOCAB, LetterTokenizer
 from medusakit.drafters.draft_model.drafter import DraftModelDrafter
-from medusakit.engine import loading
+from medusakit.engine import loading, measure
 from medusakit.engine.controller import FixedController, GuardedController, PlainController
 from medusakit.engine.engine import Engine
 from medusakit.engine.loading import Loaded, load_parts
@@ -80,6 +80,24 @@ def test_a_model_without_heads_is_drafted_by_what_needs_none(load: Load) -> None
     result = answer(unguarded(parts))
     assert result.stats.tau > 1.2
     assert result.token_ids == answer(load(heads="none")).token_ids
+
+
+def test_trees_grow_by_what_is_measured_while_the_model_lives(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of a busy machine said that nothing pays."""
+    parts = load(cost=STEEP)
+    held, watch = unguarded(parts), parts.cost_watch()
+    assert watch is not None and answer(held).stats.num_nodes == answer(held).stats.num_steps
+    monkeypatch.setattr(measure, "remembered_cost", lambda *_: StepCost.single(FLAT))
+    watch()
+    assert answer(held).stats.tau == 1.0  # looked too lately
+    watch.looked -= measure.FRESH_S
+    watch()
+    assert answer(held).stats.tau > 1.2
+
+
+def test_plain_decoding_has_no_table_to_watch(load: Load) -> None:
+    parts = load()
+    assert parts.cost_watch() is not None and replace(parts, cost=None).cost_watch() is None
 
 
 @pytest.mark.parametrize("name", ["suffix", "recycling"])
