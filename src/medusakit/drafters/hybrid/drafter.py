@@ -20,6 +20,7 @@ from medusakit.tree.topology import Beam, Draft, FloatArray, Topology, Tree
 
 NAME = "hybrid"
 _KINDS = 8  # of evidence: matches of 0, 1, 2, 3, 4-5, 6-10, 11-20 and more tokens
+_NEVER = 1e-30  # probability of what has one so small that it came out as 0
 _EVIDENCE = (1, 2, 3, 4, 6, 11, 21)
 
 
@@ -193,7 +194,8 @@ def _best(said: Sequence[Said]) -> float:
 def _shaped(merged: Said, shape: Shape) -> Draft:
     probs: Probs = merged.corrected()
     probs[0] = 1.0
-    draft = Draft(merged.draft.topology, merged.draft.tokens, np.log(probs).astype(np.float32))
+    logprobs = np.log(np.maximum(probs, _NEVER)).astype(np.float32)
+    draft = Draft(merged.draft.topology, merged.draft.tokens, logprobs)
     return _filled(draft, shape) if isinstance(shape, Topology) else draft
 
 
