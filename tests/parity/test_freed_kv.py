@@ -15,6 +15,7 @@ from medusakit.engine.engine import Engine
 from medusakit.engine.jobs import Job, SchedulerSettings
 from medusakit.engine.scheduler import Scheduler
 from medusakit.models.resolve import open_weights, resolve
+from medusakit.runtimes.onnx import kv
 from medusakit.runtimes.onnx.runtime import OnnxRuntime, load_onnx
 from medusakit.settings import SamplingParams
 from medusakit.tree.topology import Tree
@@ -38,10 +39,10 @@ def scores(runtime: OnnxRuntime, *, poison: bool) -> list[np.ndarray]:
     runtime.prefill(second, STAYS)
     runtime.drop_row(first)
     if poison:
-        kv, slot = runtime._kv, 1  # the second row has moved to slot 0
-        written = kv._written[slot]
-        assert written > 0 and np.any(kv.keys[:, slot, :, :, :written])
-        for memory in (kv.keys, kv.values):
+        cache, slot = runtime._kv, 1  # the second row has moved to slot 0
+        written = cache._written[slot]
+        assert written > 0 and np.any(cache.keys[:, slot, :, :, :written])
+        for memory in (cache.keys, cache.values):
             memory[:, slot, :, :, :written] = np.nan
     found = [runtime.forward([(second, TREE)])[0].logits(0).copy()]
     runtime.commit(second, [0])
@@ -82,11 +83,11 @@ class Poison:
 
     def drop_row(self, row: int) -> None:
         self._drop(row)
-        kv = self._runtime._kv
-        for laid, memory in ((kv.keys, kv._memory.keys), (kv.values, kv._memory.values)):
-            for slot in range(len(self._runtime.rows), kv.num_slots):
-                laid[:, slot, ..., : kv._written[slot], :] = np.nan
-                self.rows += kv._written[slot] > 0
+        cache = self._runtime._kv
+        for laid, memory in ((cache.keys, cache._memory.keys), (cache.values, cache._memory.values)):
+            for slot in range(len(self._runtime.rows), cache.num_slots):
+                laid[:, slot, ..., : cache._written[slot], :] = np.nan
+                self.rows += cache._written[slot] > 0
             memory[laid.size :] = np.nan
             self.behind += len(memory) > laid.size > 0
 
@@ -114,6 +115,7 @@ def answers(runtime: OnnxRuntime, monkeypatch: pytest.MonkeyPatch | None) -> tup
 def test_answers_in_company_stay_when_all_that_others_left_is_nan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kv, "KEPT_BYTES", 1 << 20)  # all that lies behind the rows is filled each time
     runtime = load(write_hf(tmp_path / "m", "llama", seed=3), max_context=256)
     clean, _ = answers(runtime, None)
     poisoned, poison = answers(runtime, monkeypatch)

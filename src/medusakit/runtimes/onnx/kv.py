@@ -13,7 +13,7 @@ from medusakit.errors import RuntimeFailure
 from medusakit.tree.topology import FloatArray, IntArray
 
 SLICE = 16  # columns of a value that are multiplied together (see `attention`)
-KEPT_BYTES = 256 << 20  # of memory that no row needs
+KEPT_BYTES = 256 << 20  # of memory that there is from the first row on, and stays after the last
 PATIENCE = 256  # rows that leave before memory is given back of which none of them needed half
 _STEP = 64
 _NOTHING = np.zeros(0, np.float32)
@@ -40,8 +40,8 @@ class KvCache:
 
     A range of slots of one layer is contiguous, so any range binds as a batch. How many slots and cells there are
     follows the rows. The memory behind them stays: a process that gave it back would grow and shrink with every long
-    row, and pay for new pages each time. It costs nothing before it is written. A pass multiplies closed cells by zero,
-    so they must be finite: where a row has not written, its slot is zero.
+    row, and pay for new pages each time. What was never written of it costs nothing. A pass multiplies closed cells by
+    zero, so they must be finite: where a row has not written, its slot is zero.
     """
 
     def __init__(self, num_layers: int, kv_heads: int, head_dim: int) -> None:
@@ -104,7 +104,7 @@ class KvCache:
     def _new_memory(self, slots: int, capacity: int) -> _Memory:
         num_bytes = self._num_bytes(slots, capacity)
         try:
-            return _Memory(*(_pages(num_bytes // 8) for _ in range(2)))
+            return _Memory(*(_pages(max(num_bytes, KEPT_BYTES) // 8) for _ in range(2)))
         except MemoryError:
             raise RuntimeFailure(
                 f"no memory for a KV cache of {num_bytes / 2**20:.0f} MiB ({slots} rows of {capacity} positions)",
