@@ -18,8 +18,11 @@ from medusakit.server.app import create_app
 from medusakit.server.service import Options
 from medusakit.server.wire import ErrorReply
 from medusakit.settings import SamplingParams
+from server_fakes import TEMPLATE
 from toy_llm import toy_llm, toy_server
 
+# requests with tools get as far as others; the prompt only tells how many there are, for want of context
+KNOWS_TOOLS = "{# <tool_call> with arguments, tool_calls #}{{ tools | length }} tools\n" + TEMPLATE
 CHECKS = [not_a_server_error, response_schema_conformance, status_code_conformance]
 
 
@@ -28,7 +31,9 @@ def described() -> Iterator[schemathesis.BaseSchema]:
     """The document of a server, in this process, that answers from a tiny random model: shortly unless a request says
     otherwise."""
     options = Options(defaults=SamplingParams(max_tokens=4), any_model=True)
-    with toy_server(toy_llm(), options, max_rows=4) as service:
+    llm = toy_llm()
+    llm.tokenizer.tool_template = KNOWS_TOOLS  # type: ignore[misc]
+    with toy_server(llm, options, max_rows=4) as service:
         yield schemathesis.openapi.from_asgi("/openapi.json", create_app(service))
 
 

@@ -27,6 +27,7 @@ from medusakit.server.service import Card, Options, Service, Serving
 from medusakit.text.control import ControlSplitter
 from medusakit.tree.policy import StaticPolicy
 from medusakit.tree.topology import Topology
+from medusakit.verify.grammar import Grammars
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
@@ -37,7 +38,7 @@ TEMPLATE = (
 class ChatBytes(ByteTokenizer):
     """Bytes, with a chat template of plain text."""
 
-    chat_template = TEMPLATE
+    chat_template = tool_template = TEMPLATE
     names: dict[str, str] = {}
     control = ControlSplitter(())
     space_prefix = False
@@ -198,11 +199,13 @@ def card_of(runtime: Runtime) -> Card:
 
 
 def service_of(
-    engine: Engine, options: Options | None = None, keys: tuple[str, ...] = (), **scheduling: Any
+    engine: Engine, options: Options | None = None, keys: tuple[str, ...] = (), forms: bool = False, **scheduling: Any
 ) -> tuple[Service, FakeScheduler]:
+    """forms: answers may be asked for in a given form."""
     service = Service(options or Options(), Keyring(keys))
     scheduler = scheduler_of(engine, on_step=service.metrics.on_step, **scheduling)
-    service.opened(Serving(scheduler, engine.tokenizer, card_of(engine.runtime)))
+    grammars = Grammars(engine.tokenizer, engine.runtime.spec.vocab_size) if forms else None
+    service.opened(Serving(scheduler, engine.tokenizer, card_of(engine.runtime), grammars=grammars))
     return service, scheduler
 
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 
 from medusakit.engine.choices import Choices
@@ -153,6 +154,10 @@ class LLM:
     def grammars(self) -> Grammars:
         """Forms of answers, for `SamplingParams(grammar=llm.grammars.json_schema({...}))`. Needs medusakit[grammar]."""
         return self._grammars
+
+    def use_chat_template(self, template: str) -> None:
+        """Write prompts through this jinja template from now on, instead of the model's own."""
+        self.parts = replace(self.parts, tokenizer=self.parts.tokenizer.with_template(template))
 
     @property
     def controller(self) -> Controller:

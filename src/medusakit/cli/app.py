@@ -62,10 +62,12 @@ class App:
         """
         from medusakit.cli.trees import read_tree
         from medusakit.llm import LLM
+        from medusakit.text.chat import read_template
 
         config = self.config
         self.sampling().validate()  # before minutes of loading, not after
         tree = read_tree(config.tree)
+        template = None if config.chat_template is None else read_template(Path(config.chat_template).expanduser())
         with self.ui.status(f"loading {config.model}"):
             llm = LLM.load(
                 config.model,
@@ -86,6 +88,8 @@ class App:
                 runtime=config.runtime,
                 device_map=config.device_map,
             )
+        if template is not None:
+            llm.use_chat_template(template)
         found = llm.runtime.capabilities
         for reason in (found.limit, found.eager):
             if reason:

@@ -23,6 +23,7 @@ MODEL = (
     "threads",
     "max_context",
     "align_position_embed",
+    "chat_template",
     "offline",
 )
 SAMPLING = (
@@ -58,6 +59,7 @@ SERVE = (
     "kv_cache_sharding",
     "shard_count",
     "metrics_prefix",
+    "tool_format",
 )
 _METAVARS = {"int": "N", "float": "X", "str": "TEXT", "list": "TEXT"}
 

@@ -105,6 +105,7 @@ def _options(app: App) -> Options:
         cors=config.cors,
         speculation=config.speculation,
         metrics_prefix=config.metrics_prefix,
+        tool_format=config.tool_format,
     )
 
 

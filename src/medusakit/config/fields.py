@@ -52,6 +52,7 @@ class Config:
     align_position_embed: bool = _setting(
         False, "model", "run the model with the positions (rope) that its heads were trained with"
     )
+    chat_template: str | None = _setting(None, "model", "file of a chat template (jinja) instead of the model's own")
     offline: bool = _setting(False, "model", "never ask the network")
 
     system: str | None = _setting(None, "answer", "system message", "-s")
@@ -125,6 +126,12 @@ class Config:
         None, "serve", "blocks of KV kept for later requests; as many as --cache-memory holds if unset", low=1
     )
     metrics_prefix: str = _setting("medusa_", "serve", "what names of metrics begin with; or `vllm:`")
+    tool_format: str | None = _setting(
+        None,
+        "serve",
+        "how the model writes calls of tools; as its chat template tells if unset",
+        choices=("hermes", "mistral", "mistral-args", "llama3"),
+    )
 
     highlight: str = _setting(
         "auto", "terminal", "which tokens to mark in the answer", choices=("auto", "accepted", "step", "none")

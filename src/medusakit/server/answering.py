@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from starlette.types import Receive
 
 from medusakit.engine.events import GenerationResult
-from medusakit.errors import DeadlineError, MedusaError
+from medusakit.errors import DeadlineError, FormError, MedusaError
 from medusakit.server import replies
 from medusakit.server.asking import Asked
 from medusakit.server.errors import Failure, internal, of_medusa
@@ -117,10 +117,11 @@ class Answering:
                 yield opening | extra
         async for told in self.exchange.told():
             self._note(told)
-            if (piece := self.shape.piece(told.index, told.update.events)) is not None:
+            for piece in self.shape.piece(told.index, told.update.events):
                 yield piece | extra
             if told.update.result is not None:
-                yield self.shape.ending(told.index, told.update.result, told.update.cached_tokens) | extra
+                for last in self.shape.ending(told.index, told.update.result, told.update.cached_tokens):
+                    yield last | extra
         if include_usage:
             results, cached = self._results()
             yield self.shape.usage_chunk(replies.usage(self.asked.prompts, results, cached))
@@ -145,6 +146,8 @@ class Answering:
         self.outcome = error.code
         if isinstance(error, DeadlineError):
             return AnswerFailed(Failure(504, "server_error", error.code, error.message))
+        if isinstance(error, FormError) and self.asked.calling is not None:
+            return AnswerFailed(Failure(400, "invalid_request_error", error.code, error.message, "tools"))
         if (known := of_medusa(error)) is not None:
             return AnswerFailed(known)
         LOGGER.error("answer failed", exc_info=error, extra={"fields": {"request_id": self.request_id}})

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from medusakit.engine.jobs import Job
 from medusakit.engine.plan import Plan
 from medusakit.engine.prompt import check_messages, token_ids
 from medusakit.errors import TokenizerError, UsageError
+from medusakit.server.calling import calling_of, grammar_of
 from medusakit.server.errors import bad_request
 from medusakit.server.keys import Tenant
+from medusakit.server.messages import Message, plain_messages
 from medusakit.server.service import Options, Serving
 from medusakit.server.wire import (
     ChatRequest,
     CompletionRequest,
     GenerateRequest,
     Medusa,
-    Message,
     Request,
     ResponseFormat,
 )
 from medusakit.settings import SamplingParams
 from medusakit.text.chat import chat_ids
+from medusakit.verify.calls import Calling
 from medusakit.verify.grammar import Grammar
 
 MAX_PROMPTS = 64
@@ -35,7 +38,8 @@ _SAME_NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """prompts: token ids of each. num_choices: answers to each; answer i belongs to prompt i // num_choices."""
+    """prompts: token ids of each. num_choices: answers to each; answer i belongs to prompt i // num_choices. calling:
+    the functions that an answer may call."""
 
     prompts: tuple[tuple[int, ...], ...]
     params: SamplingParams
@@ -43,6 +47,7 @@ class Asked:
     speculation: bool = True
     budget: int | None = None
     plan: Plan | None = None
+    calling: Calling | None = None
 
     def jobs(self, tenant: Tenant, deadline_s: float | None, request: str) -> list[Job]:
         """request: its id, for logs."""
@@ -66,7 +71,11 @@ def ask_chat(request: ChatRequest) -> Ask:
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
 
     def ask(serving: Serving, options: Options) -> Asked:
-        return _asked(request, [_chat_ids(serving, request.messages)], serving, options, limit, logprobs, request.n)
+        calling = calling_of(request, serving, options)
+        offered = None if calling is None else [tool.plain() for tool in request.tools or ()]
+        ids = _chat_ids(serving, request.messages, offered)
+        asked = _asked(request, [ids], serving, options, limit, logprobs, request.n)
+        return asked if calling is None else _calling(asked, calling, request, serving)
 
     return ask
 
@@ -117,6 +126,16 @@ def _asked(
     budget = medusa.budget if medusa else None
     ids = tuple(tuple(prompt) for prompt in prompts)
     return Asked(ids, params, num_choices or 1, not off, budget, _plan(medusa, serving))
+
+
+def _calling(asked: Asked, calling: Calling, request: ChatRequest, serving: Serving) -> Asked:
+    params = asked.params
+    if params.acceptance != "exact":
+        message = f"tools go with exact acceptance, not {params.acceptance}"
+        raise bad_request("invalid_value", message, "tools")
+    params = replace(params, grammar=grammar_of(calling, request, serving))
+    params.validate()
+    return replace(asked, params=params, calling=calling)
 
 
 def _params(request: Request, defaults: SamplingParams, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
@@ -179,11 +198,18 @@ def _check_fits(prompts: Sequence[Sequence[int]], max_tokens: int, context: int)
         raise bad_request("context_length_exceeded", message, "max_tokens")
 
 
-def _chat_ids(serving: Serving, messages: Sequence[Message]) -> list[int]:
-    plain = [message.plain() for message in messages]
+def _chat_ids(
+    serving: Serving, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None
+) -> list[int]:
+    plain = plain_messages(messages)
     check_messages(plain)
+    template = serving.tokenizer.chat_template if tools is None else serving.tokenizer.tool_template
+    for place, message in enumerate(plain):
+        if "tool_calls" in message and template is not None and "tool_calls" not in template:
+            text = f"the chat template of {serving.card.name} shows no calls; --chat-template FILE takes another"
+            raise bad_request("unsupported_parameter", text, f"messages.{place}.tool_calls")
     try:
-        return chat_ids(serving.tokenizer, plain)
+        return chat_ids(serving.tokenizer, plain, tools=tools)
     except TokenizerError as error:  # no template, or one that refuses these messages
         raise bad_request("invalid_value", error.message, "messages") from None
 

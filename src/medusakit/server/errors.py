@@ -8,6 +8,8 @@ from typing import Any
 
 from medusakit.errors import ArtifactError, ContextLengthError, FormError, MedusaError, UsageError
 
+_KINDS = ("a word", "a function")  # tags of unions: no fields of a request
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -81,7 +83,7 @@ def of_medusa(error: MedusaError, params: Sequence[str] = ()) -> Failure | None:
 def of_validation(errors: Sequence[Mapping[str, Any]]) -> Failure:
     """The first of pydantic's findings about a request."""
     first = errors[0]
-    place = [str(part) for part in first["loc"] if part != "body"]
+    place = [str(part) for part in first["loc"] if part not in ("body", *_KINDS)]
     if first["type"] == "json_invalid":
         return Failure(400, "invalid_request_error", "invalid_json", "the body is not valid JSON")
     context = first.get("ctx") or {}

@@ -19,13 +19,13 @@ class NativeShape:
     def opening(self, index: int) -> Document | None:
         return None
 
-    def piece(self, index: int, events: Sequence[TokenEvent]) -> Document | None:
-        return {"id": self._head.id, "tokens": [token(event) for event in events]} if events else None
+    def piece(self, index: int, events: Sequence[TokenEvent]) -> list[Document]:
+        return [{"id": self._head.id, "tokens": [token(event) for event in events]}] if events else []
 
-    def ending(self, index: int, result: GenerationResult, cached_tokens: int) -> Document:
+    def ending(self, index: int, result: GenerationResult, cached_tokens: int) -> list[Document]:
         told = generation(replace(result, events=()))
         del told["tokens"]
-        return {"id": self._head.id, "result": told | {"cached_tokens": cached_tokens}}
+        return [{"id": self._head.id, "result": told | {"cached_tokens": cached_tokens}}]
 
     def usage_chunk(self, usage: Document) -> Document:
         return {"id": self._head.id, "usage": usage}

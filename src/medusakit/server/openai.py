@@ -13,11 +13,12 @@ from fastapi.responses import JSONResponse
 from medusakit.server.access import Asking, Served
 from medusakit.server.answering import AnswerFailed, Answering
 from medusakit.server.asking import Ask, Asked, ask_chat, ask_completion, ask_generate
+from medusakit.server.chat import ChatShape
 from medusakit.server.errors import ApiError, Failure, bad_request, queue_full
 from medusakit.server.keys import Tenant
 from medusakit.server.native import NativeShape
 from medusakit.server.relay import Exchange
-from medusakit.server.replies import ChatShape, CompletionShape, Head, Shape
+from medusakit.server.replies import CompletionShape, Head, Shape
 from medusakit.server.service import Service, Serving
 from medusakit.server.spans import note_request
 from medusakit.server.sse import EventStream
@@ -35,7 +36,7 @@ MakeShape = Callable[[Head, Asked], Shape]
 async def chat_completions(body: ChatRequest, request: Request, service: Served, tenant: Asking) -> Response:
     """Answer a conversation through the model's own chat template."""
     return await _answer(
-        body, ask_chat(body), "chatcmpl", lambda head, asked: ChatShape(head), request, service, tenant
+        body, ask_chat(body), "chatcmpl", lambda head, asked: ChatShape(head, asked.calling), request, service, tenant
     )
 
 
@@ -110,10 +111,10 @@ async def _answer(
 async def _asked(body: Wished, ask: Ask, serving: Serving, service: Service) -> Asked:
     """In a thread: a long prompt takes a while to cut into tokens. Forms have few threads of their own, so that those
     who ask for slow ones wait for each other and not others for them."""
-    if body.response_format is None:
+    if not body.has_form:
         return await to_thread.run_sync(ask, serving, service.options)
     if service.forms.statistics().tasks_waiting >= MAX_FORMS_WAITING:
-        raise queue_full(f"{MAX_FORMS_WAITING} requests wait for their response_format", FORM_S)
+        raise queue_full(f"{MAX_FORMS_WAITING} requests wait for their forms (response_format, tools)", FORM_S)
     return await to_thread.run_sync(ask, serving, service.options, limiter=service.forms)
 
 

@@ -40,71 +40,17 @@ class Shape(Protocol):
         """The chunk before any token of an answer."""
         ...
 
-    def piece(self, index: int, events: Sequence[TokenEvent]) -> Document | None:
-        """The chunk of a step; None if nothing can be said yet."""
+    def piece(self, index: int, events: Sequence[TokenEvent]) -> Sequence[Document]:
+        """The chunks of a step; mostly one, and none if nothing can be said yet."""
         ...
 
-    def ending(self, index: int, result: GenerationResult, cached_tokens: int) -> Document:
-        """The chunk that says why an answer ended."""
+    def ending(self, index: int, result: GenerationResult, cached_tokens: int) -> Sequence[Document]:
+        """What was held back, and the chunk that says why an answer ended."""
         ...
 
     def usage_chunk(self, usage: Document) -> Document: ...
 
     def whole(self, results: Sequence[GenerationResult], usage: Document, timings: Document) -> Document: ...
-
-
-class ChatShape:
-    KIND, CHUNK = "chat.completion", "chat.completion.chunk"
-
-    def __init__(self, head: Head) -> None:
-        self._head = head
-
-    def opening(self, index: int) -> Document:
-        return self._chunk(index, {"role": "assistant", "content": ""})
-
-    def piece(self, index: int, events: Sequence[TokenEvent]) -> Document | None:
-        text, logprobs = _text(events), self._logprobs(events)
-        if not (text or (self._head.detail and events) or (logprobs and logprobs["content"])):
-            return None
-        return self._chunk(index, {"content": text}, logprobs=logprobs) | _detail(self._head, events)
-
-    def ending(self, index: int, result: GenerationResult, cached_tokens: int) -> Document:
-        chunk = self._chunk(index, {}, result.finish_reason)
-        return chunk | {"timings": timings([result], [cached_tokens])}
-
-    def usage_chunk(self, usage: Document) -> Document:
-        return self._head.document(self.CHUNK, []) | {"usage": usage}
-
-    def whole(self, results: Sequence[GenerationResult], usage: Document, timings: Document) -> Document:
-        choices = [
-            {
-                "index": index,
-                "message": {"role": "assistant", "content": result.text, "refusal": None},
-                "logprobs": self._logprobs(result.events),
-                "finish_reason": result.finish_reason,
-            }
-            for index, result in enumerate(results)
-        ]
-        return self._head.document(self.KIND, choices) | {"usage": usage, "timings": timings}
-
-    def _chunk(
-        self, index: int, delta: Document, reason: str | None = None, logprobs: Document | None = None
-    ) -> Document:
-        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
-        return self._head.document(self.CHUNK, [choice])
-
-    def _logprobs(self, events: Sequence[TokenEvent]) -> Document | None:
-        """The token that ends an answer is not part of it."""
-        if not self._head.want_logprobs:
-            return None
-        tokenizer = self._head.tokenizer
-        entries = []
-        for event in events:
-            if event.token_id in tokenizer.eos_ids and not event.text:
-                continue
-            top = [_entry(tokenizer, token_id, logprob) for token_id, logprob in event.top]
-            entries.append(_entry(tokenizer, event.token_id, event.logprob) | {"top_logprobs": top})
-        return {"content": entries, "refusal": None}
 
 
 class CompletionShape:
@@ -120,17 +66,17 @@ class CompletionShape:
         prompt = self._prompt(index)
         return self._chunk(index, prompt) if prompt else None
 
-    def piece(self, index: int, events: Sequence[TokenEvent]) -> Document | None:
-        text = _text(events)
+    def piece(self, index: int, events: Sequence[TokenEvent]) -> list[Document]:
+        text = text_of(events)
         if not (text or (events and (self._head.detail or self._head.want_logprobs))):
-            return None
+            return []
         offset = self._offsets.get(index, len(self._prompt(index)))
         self._offsets[index] = offset + len(text)
         logprobs = self._logprobs(events, offset)
-        return self._chunk(index, text, logprobs=logprobs) | _detail(self._head, events)
+        return [self._chunk(index, text, logprobs=logprobs) | detail(self._head, events)]
 
-    def ending(self, index: int, result: GenerationResult, cached_tokens: int) -> Document:
-        return self._chunk(index, "", result.finish_reason) | {"timings": timings([result], [cached_tokens])}
+    def ending(self, index: int, result: GenerationResult, cached_tokens: int) -> list[Document]:
+        return [self._chunk(index, "", result.finish_reason) | {"timings": timings([result], [cached_tokens])}]
 
     def usage_chunk(self, usage: Document) -> Document:
         return self._head.document(self.KIND, []) | {"usage": usage}
@@ -219,15 +165,15 @@ def timings(results: Sequence[GenerationResult], cached: Sequence[int]) -> Docum
     }
 
 
-def _detail(head: Head, events: Sequence[TokenEvent]) -> Document:
+def detail(head: Head, events: Sequence[TokenEvent]) -> Document:
     return {"medusa": [token(event) for event in events]} if head.detail else {}
 
 
-def _text(events: Sequence[TokenEvent]) -> str:
+def text_of(events: Sequence[TokenEvent]) -> str:
     return "".join(event.text for event in events)
 
 
-def _entry(tokenizer: Tokenizer, token_id: int, logprob: float) -> Document:
+def entry(tokenizer: Tokenizer, token_id: int, logprob: float) -> Document:
     data = _bytes(tokenizer, token_id)
     return {"token": data.decode("utf-8", "replace"), "logprob": _finite(logprob), "bytes": list(data)}
 

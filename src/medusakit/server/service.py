@@ -85,7 +85,8 @@ class Serving:
 @dataclass(frozen=True, slots=True)
 class Options:
     """Limits and defaults. names: further names the model answers to. deadline_s: of a request; None: none.
-    cors: origins of other sites whose pages may ask; `localhost` stands for every port of this machine."""
+    cors: origins of other sites whose pages may ask; `localhost` stands for every port of this machine.
+    tool_format: how the model writes calls (text/call_formats.py); None: as its chat template tells."""
 
     defaults: SamplingParams = field(default_factory=SamplingParams)
     names: tuple[str, ...] = ()
@@ -96,6 +97,7 @@ class Options:
     cors: tuple[str, ...] = ()
     speculation: bool = True
     metrics_prefix: str = "medusa_"
+    tool_format: str | None = None
 
 
 class Service:

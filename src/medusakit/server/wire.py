@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from medusakit.config import nearest
+from medusakit.server.messages import Message
+from medusakit.server.strict import Wire, has_surrogate
+from medusakit.server.tools import MAX_TOOLS, Tool, ToolChoice
 from medusakit.tree.given import MAX_DEPTH, MAX_PATHS, MAX_RANK
 
 # Fields of OpenAI's that say something about the caller or the bill, not about the output.
@@ -17,61 +18,6 @@ ABOUT_THE_CALLER = frozenset(
 )
 MAX_CHOICES = 16
 MAX_TOP = 20
-
-
-class Wire(BaseModel):
-    """ignored: fields that are taken and dropped. neutral: values of unsupported fields that ask for nothing."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    ignored: ClassVar[frozenset[str]] = frozenset()
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _only_known(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        known, names = {}, {field.alias or name for name, field in cls.model_fields.items()}
-        for name, value in given.items():
-            if name in names:
-                known[name] = value
-            elif value is not None and name not in cls.ignored and value not in cls.neutral.get(name, ()):
-                raise PydanticCustomError("unsupported_parameter", "{text}", {"name": name, "text": cls._refusal(name)})
-        return known
-
-    @classmethod
-    def _refusal(cls, name: str) -> str:
-        close = nearest(name, cls.model_fields)
-        return f"{name!r} is not supported" + (f"; did you mean {close!r}?" if close else "")
-
-
-def _has_surrogate(value: Any) -> bool:
-    """Half of a UTF-16 pair, somewhere: JSON can spell it, but it is no text."""
-    if isinstance(value, str):
-        return any("\ud800" <= char <= "\udfff" for char in value) if not value.isascii() else False
-    if isinstance(value, dict):
-        return any(_has_surrogate(item) for pair in value.items() for item in pair)
-    return isinstance(value, list) and any(map(_has_surrogate, value))
-
-
-class TextPart(Wire):
-    type: Literal["text"]
-    text: str
-
-
-class Message(Wire):
-    """content: a text, or parts of it, which are joined."""
-
-    ignored = frozenset({"annotations"})
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart]
-    name: str | None = None
-
-    def plain(self) -> dict[str, str]:
-        """As chat templates know it."""
-        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
-        role = "system" if self.role == "developer" else self.role
-        return {"role": role, "content": content} | ({"name": self.name} if self.name else {})
 
 
 class StreamOptions(Wire):
@@ -139,10 +85,15 @@ class Request(Wire):
     response_format: ResponseFormat | None = None
     medusa: Medusa | None = None
 
+    @property
+    def has_form(self) -> bool:
+        """Whether the answer has a form that must be compiled."""
+        return self.response_format is not None
+
     @model_validator(mode="before")
     @classmethod
     def _only_text(cls, given: Any) -> Any:
-        if _has_surrogate(given):
+        if has_surrogate(given):
             raise PydanticCustomError("not_unicode", "a text is not valid Unicode: it holds a lone surrogate")
         return given
 
@@ -153,17 +104,21 @@ class ChatRequest(Request):
         "function_call": ("none",),
         "functions": ([],),
         "modalities": (["text"],),
-        "parallel_tool_calls": (True, False),
-        "tool_choice": ("none", "auto"),
-        "tools": ([],),
         "web_search_options": (),
     }
     model: str
     messages: list[Message] = Field(min_length=1)
+    tools: list[Tool] | None = Field(None, max_length=MAX_TOOLS)
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
+
+    @property
+    def has_form(self) -> bool:
+        return bool(self.tools) or super().has_form
 
 
 class CompletionRequest(Request):

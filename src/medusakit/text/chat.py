@@ -9,12 +9,13 @@ turns. (A token that the template and a message spell together is not caught; no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
 
-from medusakit.errors import TokenizerError
-from medusakit.text.template import TemplateRefusal, render
+from medusakit.errors import TokenizerError, UsageError
+from medusakit.text.template import TemplateRefusal, render, variables_of
 from medusakit.text.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
@@ -73,10 +74,30 @@ def conversation_ids(tokenizer: Tokenizer, turns: Sequence[str], answers: Sequen
     return chat_ids(tokenizer, messages)
 
 
+def knows_tools(tokenizer: Tokenizer) -> bool:
+    """Whether the model's chat template shows it tools. Raises TokenizerError for one that cannot be read."""
+    try:
+        return "tools" in variables_of(tokenizer.tool_template or "")
+    except TemplateError as error:
+        raise _failure(error) from None
+
+
+def read_template(path: Path) -> str:
+    """A chat template from a file. Raises UsageError."""
+    try:
+        source = path.read_text(encoding="utf-8")
+        variables_of(source)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"chat template {path} cannot be read: {error}", hint="a file of jinja text") from None
+    except TemplateError as error:
+        raise UsageError(f"chat template {path} is no jinja: {error}", hint="a file of jinja text") from None
+    return source
+
+
 def _render(
     tokenizer: Tokenizer, messages: list[Any], add_generation_prompt: bool, tools: Any, variables: Mapping[str, Any]
 ) -> str:
-    source = tokenizer.chat_template
+    source = tokenizer.chat_template if tools is None else tokenizer.tool_template
     if source is None:
         raise TokenizerError(
             "the model has no chat template: it was published to continue text, not to answer",
@@ -103,10 +124,14 @@ def _render(
             hint="medusa run --raw PROMPT   leaves the template out",
         ) from None
     except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
-        raise TokenizerError(
-            f"the model's chat template fails: {type(error).__name__}: {error}",
-            hint="medusa run --raw PROMPT   leaves the template out",
-        ) from None
+        raise _failure(error) from None
+
+
+def _failure(error: Exception) -> TokenizerError:
+    return TokenizerError(
+        f"the model's chat template fails: {type(error).__name__}: {error}",
+        hint="medusa run --raw PROMPT   leaves the template out",
+    )
 
 
 def _message(message: Message) -> dict[str, Any]:

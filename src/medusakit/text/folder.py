@@ -40,6 +40,7 @@ def vocabulary_from_folder(folder: Path) -> Vocabulary:
         suffix_ids=suffix_ids,
         space_prefix=space_prefix,
         chat_template=_chat_template(folder, config),
+        tool_template=_named_templates(config).get("tool_use"),
         names=names,
     )
 
@@ -151,7 +152,11 @@ def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
     if file.is_file():
         return file.read_text(encoding="utf-8")
     template = config.get("chat_template")
-    if isinstance(template, list):
-        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-        template = named.get("default")
-    return template if isinstance(template, str) else None
+    return template if isinstance(template, str) else _named_templates(config).get("default")
+
+
+def _named_templates(config: Mapping[str, Any]) -> dict[str, str]:
+    entries = config.get("chat_template")
+    named = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    pairs = ((entry.get("name"), entry.get("template")) for entry in named)
+    return {name: text for name, text in pairs if isinstance(name, str) and isinstance(text, str)}

@@ -196,6 +196,7 @@ def _vocabulary(
         # not a normaliser of the backend's: that would put one after every user-defined token too
         lead=" " if space_prefix else "",
         chat_template=file.metadata.get("tokenizer.chat_template"),
+        tool_template=file.metadata.get("tokenizer.chat_template.tool_use"),
         names={name: texts[token_id] for name, token_id in named.items() if token_id is not None},
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -72,6 +73,15 @@ class Tokenizer:
     @property
     def chat_template(self) -> str | None:
         return self._vocabulary.chat_template
+
+    @property
+    def tool_template(self) -> str | None:
+        """The chat template for conversations with tools; most models have one for all."""
+        return self._vocabulary.tool_template or self._vocabulary.chat_template
+
+    def with_template(self, template: str) -> Tokenizer:
+        """The same vocabulary with another chat template."""
+        return Tokenizer(replace(self._vocabulary, chat_template=template, tool_template=None))
 
     @property
     def names(self) -> Mapping[str, str]:

@@ -43,6 +43,7 @@ class Vocabulary:
     prefix_ids     what `add_special` puts before (bos) and suffix_ids after (eos)
     space_prefix   decoding takes one leading space away, which encoding put there (SentencePiece)
     lead           what to put before a stretch of text, where the backend does not do so itself
+    tool_template  a chat template for conversations with tools, where the model has another one for those
     names          bos_token, eos_token, ...: texts that chat templates may use
     """
 
@@ -56,6 +57,7 @@ class Vocabulary:
     space_prefix: bool = False
     lead: str = ""
     chat_template: str | None = None
+    tool_template: str | None = None
     names: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -120,7 +120,7 @@ class Grammar:
 
 def written(schema: Mapping[str, Any]) -> str:
     """As JSON. Raises FormError for a schema that is too large or nested too deeply."""
-    if _nesting(schema) > MAX_NESTING:
+    if nesting(schema) > MAX_NESTING:
         raise _cannot(f"it is nested more than {MAX_NESTING} deep")
     text = json.dumps(schema)
     if len(text) > MAX_SCHEMA_BYTES:
@@ -128,7 +128,7 @@ def written(schema: Mapping[str, Any]) -> str:
     return text
 
 
-def _nesting(value: Any) -> int:
+def nesting(value: Any) -> int:
     """How many objects and lists stand in each other, up to one more than may. Level by level: no depth is too deep."""
     depth, level = 0, [value]
     while depth <= MAX_NESTING and (level := [one for one in level if isinstance(one, Mapping | list | tuple)]):

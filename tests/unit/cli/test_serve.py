@@ -6,9 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from medusakit.cli import serve
+from medusakit.cli.app import App
 from medusakit.config import KEYS, Config
-from medusakit.errors import ConfigError
+from medusakit.errors import ConfigError, UsageError
+from medusakit.llm import LLM
 from medusakit.server.tracing import ENDPOINTS
+from medusakit.text.call_formats import BY_NAME
 
 
 def scheduling(**settings):
@@ -40,3 +43,23 @@ def test_a_collector_without_packages_is_one_warning_with_the_command(monkeypatc
 def test_without_a_collector_nothing_of_opentelemetry_is_asked_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     assert serve._tracing(SimpleNamespace(env={}, ui=None)) is None
+
+
+def test_formats_of_calls_are_those_that_are_known():
+    assert KEYS["tool_format"].setting.choices == tuple(BY_NAME)
+
+
+def test_a_chat_template_of_ones_own(monkeypatch, tmp_path):
+    file = tmp_path / "own.jinja"
+    file.write_text("{{ messages }}")
+    used = []
+    capabilities = SimpleNamespace(limit="", requantised=0)
+    loaded = SimpleNamespace(use_chat_template=used.append, runtime=SimpleNamespace(capabilities=capabilities))
+    loaded.parts = SimpleNamespace(runtime=loaded.runtime)
+    monkeypatch.setattr(LLM, "load", lambda *names, **options: loaded)
+    flags = {"chat_template": str(file), "speculation": False}
+    App(flags, quiet=True, config_file=None, env={}).load()
+    assert used == ["{{ messages }}"]
+    file.unlink()
+    with pytest.raises(UsageError, match="chat template .* cannot be read"):
+        App(flags, quiet=True, config_file=None, env={}).load()

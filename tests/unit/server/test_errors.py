@@ -65,7 +65,7 @@ def failure(response):
         ({"n": 0}, "invalid_value", "n"),
         ({"stream_options": {"include_usage": True}}, "invalid_value", "stream_options"),
         ({"temprature": 1}, "unsupported_parameter", "temprature"),
-        ({"tools": [{"type": "function"}]}, "unsupported_parameter", "tools"),
+        ({"functions": [{"name": "f"}]}, "unsupported_parameter", "functions"),
         ({"response_format": {"type": "json_object"}}, "unsupported_parameter", "response_format"),
         ({"medusa": {"tree": "2x2"}}, "unsupported_parameter", "medusa.tree"),
         ({"medusa": {"budget": 0}}, "invalid_value", "medusa.budget"),

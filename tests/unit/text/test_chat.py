@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from medusakit.errors import TokenizerError
-from medusakit.text.chat import chat_ids, conversation_ids, render_chat
+from medusakit.errors import TokenizerError, UsageError
+from medusakit.text.chat import chat_ids, conversation_ids, knows_tools, read_template, render_chat
 from vocabularies import byte_tokenizer
 
 CHATML = (
@@ -122,3 +123,50 @@ def test_a_template_that_fails(template: str, message: str) -> None:
         rendered(template)
     with pytest.raises(TokenizerError, match=message):
         chat_ids(byte_tokenizer(chat_template=template), HELLO)
+
+
+def test_a_template_for_tools_is_used_with_tools() -> None:
+    tokenizer = byte_tokenizer(chat_template="text", **{"chat_template.tool_use": "{{ tools | length }} tools"})
+    assert render_chat(tokenizer, HELLO) == "text"
+    assert render_chat(tokenizer, HELLO, tools=[{"name": "f"}]) == "1 tools"
+    assert knows_tools(tokenizer)
+    assert not knows_tools(byte_tokenizer(chat_template=CHATML))
+    assert not knows_tools(byte_tokenizer())
+    with pytest.raises(TokenizerError, match="fails"):
+        knows_tools(byte_tokenizer(chat_template="{% for"))
+
+
+def test_a_template_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "chat.jinja"
+    file.write_text(CHATML)
+    assert read_template(file) == CHATML
+    for content, message in [(b"{% for", "is no jinja"), (b"\xff", "cannot be read")]:
+        file.write_bytes(content)
+        with pytest.raises(UsageError, match=message) as caught:
+            read_template(file)
+        assert caught.value.hint
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_template(tmp_path / "none")
+
+
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": None}}}
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "hi"},
+    {"role": "assistant", "content": "Well.", "tool_calls": [CALL, CALL]},
+    {"role": "tool", "content": "7", "tool_call_id": "1"},
+]
+
+
+def test_the_template_among_the_examples() -> None:
+    template = (Path(__file__).parents[3] / "examples" / "tools.jinja").read_text(encoding="utf-8")
+    assert rendered(template) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    call = '<tool_call>\n{"name": "f", "arguments": {"a": null}}\n</tool_call>'
+    text = rendered(template, TALK, tools=[{"name": "f"}])
+    system, user, assistant, result, rest = text.split("<|im_end|>\n")
+    assert system.startswith("<|im_start|>system\nBe brief.\n\n")
+    assert '<tools>\n{"name": "f"}\n</tools>\n' in system
+    assert user == "<|im_start|>user\nhi"
+    assert assistant == f"<|im_start|>assistant\nWell.\n{call}\n{call}"
+    assert result == "<|im_start|>user\n<tool_response>\n7\n</tool_response>"
+    assert rest == "<|im_start|>assistant\n"

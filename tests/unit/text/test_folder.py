@@ -93,11 +93,10 @@ def test_markers_that_swallow_white_space(tmp_path: Path) -> None:
 
 def test_template_from_file_list_and_string(tmp_path: Path) -> None:
     named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
-    assert (
-        load_tokenizer(save(tmp_path, byte_backend(), tokenizer_config={"chat_template": named})).chat_template == "d"
-    )
+    several = load_tokenizer(save(tmp_path, byte_backend(), tokenizer_config={"chat_template": named}))
+    assert (several.chat_template, several.tool_template) == ("d", "t")
     model = save(tmp_path, byte_backend(), tokenizer_config={"chat_template": "s"})
-    assert load_tokenizer(model).chat_template == "s"
+    assert load_tokenizer(model).chat_template == load_tokenizer(model).tool_template == "s"
     (tmp_path / "chat_template.jinja").write_text("file")
     assert load_tokenizer(model).chat_template == "file"
     assert load_tokenizer(save(tmp_path / "none", byte_backend())).chat_template is None

@@ -80,3 +80,11 @@ def test_hash_follows_pieces_and_control_tokens() -> None:
     assert Tokenizer(vocabulary_from_gguf(swapped)).hash != same.hash
     assert len(same.hash) == 64
     assert Tokenizer(vocabulary_from_gguf(spm_metadata())).hash == other.hash
+
+
+def test_another_template() -> None:
+    own = byte_tokenizer(chat_template="own", **{"chat_template.tool_use": "for tools"})
+    assert (own.chat_template, own.tool_template) == ("own", "for tools")
+    other = own.with_template("other")
+    assert (other.chat_template, other.tool_template, other.hash) == ("other", "other", own.hash)
+    assert own.chat_template == "own"
