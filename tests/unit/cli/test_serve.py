@@ -53,7 +53,7 @@ def test_a_chat_template_of_ones_own(monkeypatch, tmp_path):
     file = tmp_path / "own.jinja"
     file.write_text("{{ messages }}")
     used = []
-    capabilities = SimpleNamespace(limit="", requantised=0)
+    capabilities = SimpleNamespace(limit="", eager="", requantised=0)
     loaded = SimpleNamespace(use_chat_template=used.append, runtime=SimpleNamespace(capabilities=capabilities))
     loaded.parts = SimpleNamespace(runtime=loaded.runtime)
     monkeypatch.setattr(LLM, "load", lambda *names, **options: loaded)

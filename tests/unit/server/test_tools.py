@@ -20,6 +20,7 @@ from medusakit.engine.plan import make_plan
 from medusakit.runtimes.reference import random_reference
 from medusakit.server.service import Options
 from medusakit.settings import SamplingParams
+from medusakit.text.chat import chat_ids
 from medusakit.tree.policy import StaticPolicy
 from medusakit.tree.topology import Topology
 from server_fakes import TEMPLATE, FakeScheduler, listening, service_of
@@ -81,17 +82,13 @@ def serving(engine: Engine, **options: Any) -> Iterator[tuple[openai.OpenAI, Fak
     scheduler.close()
 
 
-def prompt_length(template: str, **request: Any) -> int:
-    """Asked of a server: it tells in its usage."""
-    with serving(random_engine(template)) as (client, _):
-        return client.chat.completions.create(model="toy", **{**request, "max_tokens": 1}).usage.prompt_tokens
-
-
 @contextmanager
 def said(text: str, template: str = HERMES, **request: Any) -> Iterator[tuple[openai.OpenAI, dict[str, Any]]]:
     """A client of a model that says `text` to this request, and the request."""
     request = {"messages": QUESTION, "tools": TOOLS, "max_tokens": 400} | request
-    with serving(saying(text, template, prompt_length(template, **request))) as (client, _):
+    shown = None if request.get("tool_choice") == "none" else TOOLS
+    prompt = len(chat_ids(Tokenizer(template), request["messages"], tools=shown))
+    with serving(saying(text, template, prompt)) as (client, _):
         yield client, {"model": "toy", **request}
 
 
@@ -141,7 +138,7 @@ def test_the_model_decides(text: str, content: str | None, calls: list[tuple[str
 def test_frames_of_a_call() -> None:
     with said("Well. " + NOW) as (client, request):
         body = {**request, "stream": True, "medusa": {"off": True}}
-        response = httpx.post(f"{client.base_url}chat/completions", json=body)
+        response = httpx.post(f"{client.base_url}chat/completions", json=body, timeout=120)
     lines = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
     frames = [json.loads(line) for line in lines[:-1]]
     deltas = [frame["choices"][0]["delta"] for frame in frames]
@@ -270,7 +267,7 @@ def test_logprobs_are_of_every_token() -> None:
 
 def asked(client: openai.OpenAI, changes: dict[str, Any]) -> dict[str, Any]:
     body = {"model": "toy", "messages": QUESTION, "tools": TOOLS, "max_tokens": 3} | changes
-    response = httpx.post(f"{client.base_url}chat/completions", json=body)
+    response = httpx.post(f"{client.base_url}chat/completions", json=body, timeout=120)
     assert response.status_code == 400, response.text
     error = response.json()["error"]
     assert (error["type"], set(error)) == ("invalid_request_error", {"message", "type", "param", "code"})
