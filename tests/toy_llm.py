@@ -47,11 +47,12 @@ def toy_llm(
     wishes: Wishes = Wishes(),  # noqa: B008  frozen
     *,
     second: DraftModelDrafter | None = None,
+    cost: StepCost = FREE,
 ) -> LLM:
     """As `LLM.load` would put it together."""
     artifact, runtime = None if heads is None else load_artifact(heads), toy_runtime()
     drafts_alone = second if wishes.draft_model is not None else None
-    found = speculation(wishes, artifact, SOURCE, runtime, FREE, second=drafts_alone, threads=1)
+    found = speculation(wishes, artifact, SOURCE, runtime, cost, second=drafts_alone, threads=1)
     return LLM(
         Loaded(
             ResolvedModel("toy", Path("toy.gguf"), "gguf"),
@@ -62,7 +63,7 @@ def toy_llm(
             found.drafter,
             found.topology,
             found.budget,
-            FREE,
+            cost,
             found.controller,
             max_nodes=found.max_nodes,
             second=second,

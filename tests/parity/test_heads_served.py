@@ -21,9 +21,11 @@ import pytest
 from medusakit.artifact.io import MANIFEST, TENSORS
 from medusakit.drafters.hybrid.drafter import HybridDrafter
 from medusakit.drafters.registry import DRAFT_MODEL, FAMILIES
+from medusakit.engine.choices import LEAST_STATIC
 from medusakit.engine.speculation import Wishes
 from medusakit.errors import UsageError
 from medusakit.settings import SamplingParams
+from medusakit.tree.cost import StepCost
 from server_fakes import listening
 from toy_llm import ROWS, toy_heads, toy_llm, toy_server, twin
 
@@ -113,6 +115,15 @@ def test_what_python_refuses(both: dict[str, Path]) -> None:
         with pytest.raises(UsageError, match=words):
             llm.generate(PROMPT, **chosen)  # type: ignore[arg-type]
     assert llm.runtime.rows == ()
+
+
+def test_what_is_asked_for_is_drafted_whole_though_nothing_pays(both: dict[str, Path]) -> None:
+    dear = StepCost.single({1: 1.0, 2: 2.0, 64: 64.0})
+    llm = toy_llm(both["medusa"], cost=dear)
+    budgets = [llm.choices.plan(None, tree).budget for tree in ("static", "2x2", PATHS)]
+    assert budgets == [LEAST_STATIC, 7, len(PATHS) + 1]
+    for wishes, num_nodes in [(Wishes(tree="2x2"), 7), (Wishes(tree="2x2", budget=5), 5), (Wishes(tree="static"), 1)]:
+        assert toy_llm(both["medusa"], wishes, cost=dear).parts.topology.num_nodes == num_nodes
 
 
 @pytest.fixture
