@@ -94,7 +94,7 @@ def pretrained(
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """transformers' progress bars would stand in the middle of what a command prints."""
+    """transformers' progress bars would stand in what a command prints. Its GGUF reader's one is not to be switched."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
