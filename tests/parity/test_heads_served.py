@@ -29,6 +29,7 @@ from medusakit.tree.cost import StepCost
 from server_fakes import listening
 from toy_llm import ROWS, toy_heads, toy_llm, toy_server, twin
 
+pytestmark = pytest.mark.timeout(900)  # seconds of work, but on a machine with much else to do they are minutes
 PROMPT, LENGTH = "Hello there", 48
 PATHS = [[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
 TREES = [None, "dynamic", "static", "2x2", PATHS]
