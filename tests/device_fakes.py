@@ -6,10 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from medusakit.runtimes.torch.device.graphs import Capture
 from medusakit.runtimes.torch.device.runtime import DeviceRuntime
 from medusakit.runtimes.torch.load import torch_parts
 from medusakit.runtimes.torch.masks import layer_windows
+
+torch.set_num_threads(1)  # tiny products: a second thread only waits
 
 
 def prepared(model: Any, capture: Capture | None = None, **capabilities: Any) -> DeviceRuntime:

@@ -82,6 +82,15 @@ class Scores(Protocol):
 
 
 @runtime_checkable
+class Ranked(Protocol):
+    """Scores that lie where reading a node's is dear, and which can be ranked there."""
+
+    def best(self, count: int) -> tuple[NDArray[np.int64], FloatArray]:
+        """[n, count] ids of every node's highest scores, best first (ties in any order), and these scores."""
+        ...
+
+
+@runtime_checkable
 class OnDevice(Protocol):
     """A runtime that lets others work in its steps, on its device. What they may do there is the runtime's affair."""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from medusakit.drafters.base import DraftState, Shape
 from medusakit.drafters.recycling.table import SuccessorTable
 from medusakit.drafters.trie import grow
-from medusakit.runtimes.base import Scores
+from medusakit.runtimes.base import Ranked, Scores
 from medusakit.tree.topology import Beam, Draft, FloatArray, Tree
 
 FAMILY = "recycling"
@@ -36,6 +36,11 @@ class RecyclingDrafter:
         """Store the successors of every node's token. Kept nodes last: theirs stand in the text as it goes on."""
         tokens = tree.tokens.tolist()
         refused = sorted(set(range(tree.num_nodes)).difference(kept))
+        if isinstance(scores, Ranked):
+            ids, best = scores.best(self._table.num_successors)
+            for node in (*refused, *kept):
+                self._table.put(tokens[node], ids[node], best[node])
+            return
         for node in (*refused, *kept):
             self._table.store(tokens[node], scores.logits(node))
 

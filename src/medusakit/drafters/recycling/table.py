@@ -29,7 +29,15 @@ class SuccessorTable:
 
     def store(self, token: int, logits: FloatArray) -> None:
         """The scores [V] of the token after `token`; what was stored for it before is gone."""
-        ids, scores = top_ids(logits, self._ids.shape[1])
+        self.put(token, *top_ids(logits, self.num_successors))
+
+    @property
+    def num_successors(self) -> int:
+        """Of a token, at most."""
+        return self._ids.shape[1]
+
+    def put(self, token: int, ids: IntArray, scores: FloatArray) -> None:
+        """The same of the `num_successors` best ids, best first, and their scores."""
         weights = np.exp(scores - scores[0])
         self._ids[token] = ids
         self._chances[token] = RANK_SHARES[: len(ids)] + PROBABILITY_SHARE * weights / weights.sum()

@@ -146,11 +146,11 @@ class TorchRuntime(KvRows[Segment]):
             ids[row, : segment.num_nodes] = segment.ids
             positions[row] = segment.length
             positions[row, : segment.num_nodes] += segment.depths
-        self._cache.aim([segment.slot for segment in segments], [segment.length for segment in segments], width)
         device, mask = self.model.device, None
         if self._windows is not None and not own:
             mask = tree_masks(segments, self._windows, self.model.dtype, device)
         with failing(segments):
+            self._cache.aim([segment.slot for segment in segments], [segment.length for segment in segments], width)
             hidden, logits, _ = self.model.run(
                 torch.from_numpy(ids).to(device),
                 cache=self._cache,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 NODES = (1, 4, 8, 16, 32, 64)
 MAX_NODES = NODES[-1]  # a node's ancestors are the bits of one 64-bit number
+FEWEST_CELLS = 256  # that attention reads
 FIRST_CELLS = 1024  # that a row's buffers begin with
 ALIGNED = 64  # cells: what attention kernels like
 
@@ -45,8 +46,9 @@ def cells_bucket(cells: int, most: int) -> int:
     >>> [cells_bucket(cells, 5000) for cells in (9, 257, 384, 385, 700, 4500)]
     [256, 384, 384, 512, 768, 5000]
     """
-    power = _power(max(cells, 256))
-    return min(power * 3 // 4 if cells <= power * 3 // 4 else power, most)
+    power = _power(max(cells, FEWEST_CELLS))
+    between = power * 3 // 4
+    return min(between if FEWEST_CELLS < cells <= between else power, most)
 
 
 def capacity(cells: int, most: int) -> int:

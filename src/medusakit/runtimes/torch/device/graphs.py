@@ -22,18 +22,19 @@ class CudaCapture:
 
     def __init__(self, device: Any) -> None:
         self._device, self._pool = device, torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)
 
     def __call__(self, work: Work) -> Work:
         """Runs `work` some times, then captures it. Raises RuntimeError where the device cannot capture it."""
         with torch.cuda.device(self._device):
-            stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
-            stream.wait_stream(current)
-            with torch.cuda.stream(stream):
+            current = torch.cuda.current_stream()
+            self._stream.wait_stream(current)
+            with torch.cuda.stream(self._stream):
                 for _ in range(_WARM_UPS):
                     work()
-            current.wait_stream(stream)
+            current.wait_stream(self._stream)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                 work()
         replay: Work = graph.replay
         return replay

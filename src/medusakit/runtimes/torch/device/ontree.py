@@ -51,6 +51,8 @@ def accepted_path(tokens: Any, parents: Any, depths: Any, sees: Any, real: Any, 
     counts, as in verify/greedy.py.
     """
     num_nodes = tokens.shape[1]
+    if num_nodes == 1:  # plain decoding: the root is the path
+        return real.long(), torch.zeros_like(tokens)
     nodes = torch.arange(num_nodes, device=tokens.device)
     matches = (tokens == picks.gather(1, parents.clamp(min=0))) | (nodes == 0)
     twins = (tokens[:, :, None] == tokens[:, None]) & (parents[:, :, None] == parents[:, None])

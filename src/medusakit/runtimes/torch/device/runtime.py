@@ -17,7 +17,14 @@ from medusakit.models.spec import ModelSpec
 from medusakit.runtimes.base import Capabilities, Scores
 from medusakit.runtimes.rows import Segment
 from medusakit.runtimes.torch.cache import TreeCache
-from medusakit.runtimes.torch.device.buckets import NODES, Bucket, cells_bucket, nodes_bucket, rows_bucket
+from medusakit.runtimes.torch.device.buckets import (
+    FIRST_CELLS,
+    NODES,
+    Bucket,
+    cells_bucket,
+    nodes_bucket,
+    rows_bucket,
+)
 from medusakit.runtimes.torch.device.graphs import Capture, Graphs, capture_for
 from medusakit.runtimes.torch.device.packed import PackedScores
 from medusakit.runtimes.torch.device.pools import PooledCache
@@ -27,6 +34,7 @@ from medusakit.runtimes.torch.runtime import TorchRuntime, failing
 from medusakit.tree.topology import IntArray, Topology, Tree
 
 _KEPT_SHAPES = 512
+KEPT_CELLS = 4 * FIRST_CELLS  # a slot that buffers keep when no row is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,7 @@ class DeviceRuntime(TorchRuntime):
         self._shapes: dict[Topology, IntArray] = {}
         self._reader: Callable[[], Reader | None] = _nobody  # weakly held: heads that are swapped out leave
         self._told: dict[int, Told] = {}
+        self._timing = False  # rows were filled, which may be longer than texts are
 
     @property
     def graphs(self) -> Graphs:
@@ -95,6 +104,9 @@ class DeviceRuntime(TorchRuntime):
     def fill(self, row: int, length: int) -> None:
         """Prepares the steps that will be timed too: a capture is no part of T(n)."""
         super().fill(row, length)
+        self._timing = True
+        if not self._cache.ready:
+            self.forward([(row, Tree.plain(0))])
         for nodes in NODES:
             if length + nodes <= self.capabilities.max_context:
                 self.forward([(row, Tree(Topology.chain(nodes - 1), np.zeros(nodes, np.int64)))])
@@ -113,16 +125,20 @@ class DeviceRuntime(TorchRuntime):
         return PooledCache(self._spec.num_layers, self._capabilities.max_rows, self._capabilities.max_context)
 
     def _idle(self) -> None:
-        """Nothing: buffers stay, since graphs hold their addresses."""
+        """Buffers stay, since graphs hold their addresses, unless they are large for what will come."""
+        kept = FIRST_CELLS if self._timing else KEPT_CELLS
+        self._timing = False
+        if self._cache.num_cells > kept:
+            self.free()
 
     def _scores(self, segments: Sequence[Segment]) -> Sequence[Scores]:
         width = nodes_bucket(max(segment.num_nodes for segment in segments))
         if width is None or not self._cache.ready:
             return super()._scores(segments)
-        step = self._step(segments, width)
         shapes = {segment.slot: (segment.ids, self._shape(segment), segment.length) for segment in segments}
-        step.write(shapes)
         with failing(segments):
+            step = self._step(segments, width)
+            step.write(shapes)
             self._graphs.run(step.bucket, step)
             result = step.read()
         rows = {slot: row for row, slot in self._slots.items()}

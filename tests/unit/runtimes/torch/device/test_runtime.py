@@ -12,6 +12,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from device_fakes import prepared
+from medusakit.drafters.recycling.drafter import RecyclingDrafter
 from medusakit.runtimes.torch.device.packed import PackedScores
 from medusakit.runtimes.torch.device.runtime import DeviceRuntime
 from medusakit.runtimes.torch.device.step import PATH, Step
@@ -186,6 +187,37 @@ def test_filling_a_row_prepares_what_will_be_timed() -> None:
     for nodes in (1, 3, 8, 13, 32, 64):
         runtime.forward([(row, tree(0, Topology.chain(nodes - 1)))])
     assert recording.num_captures == captured > 0
+
+
+def test_long_texts_give_their_memory_back_when_no_row_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("medusakit.runtimes.torch.device.runtime.KEPT_CELLS", 2048)
+    runtime, expected = prepared(llama(), Recording()), prepared(llama(), Recording())
+    sizes = []
+    for length in (1500, 2100):  # within what is kept, and beyond
+        row = begun(runtime, length)
+        runtime.forward([(row, tree(1))])
+        runtime.drop_row(row)
+        sizes.append(runtime._cache.num_bytes)
+    row = runtime.add_row()
+    runtime.fill(row, 1500)  # for timing alone, nothing so long is kept
+    runtime.drop_row(row)
+    assert sizes[0] > 0 == sizes[1] == runtime._cache.num_bytes
+    pair = [one.forward([(begun(one), tree(3))])[0] for one in (runtime, expected)]
+    np.testing.assert_array_equal(pair[0].logits(4), pair[1].logits(4))
+
+
+def test_recycling_learns_from_ranks_what_it_learns_from_scores() -> None:
+    runtime, dynamic = prepared(llama()), torch_parts(llama()).runtime
+    tables = []
+    for one in (runtime, dynamic):
+        drafter = RecyclingDrafter(97)
+        row = begun(one)  # type: ignore[arg-type]
+        drafter.read_step(row, tree(2), [0, 2], one.forward([(row, tree(2))])[0])
+        tables.append(drafter._table)
+    for token in set(tree(2).tokens.tolist()):
+        ours, theirs = (table.guesses(token, 8) for table in tables)
+        assert [guess.token for guess in ours] == [guess.token for guess in theirs] and len(ours) == 8
+        assert [guess.probability for guess in ours] == pytest.approx([guess.probability for guess in theirs], abs=1e-4)
 
 
 class Doubler:
