@@ -199,11 +199,6 @@ def _watched(runtime: DeviceRuntime) -> Iterator[list[_Stopwatch]]:
         runtime.graphs.run = own  # type: ignore[method-assign]
 
 
-def _bushy(nodes: int, vocab: int) -> Tree:
-    topology = Topology.from_parents([-1, *((node - 1) // 2 for node in range(1, nodes))])
-    return Tree(topology, np.random.default_rng(nodes).integers(0, vocab, nodes))
-
-
 def _filled(runtime: Runtime, context: int) -> int:
     row = runtime.add_row()
     runtime.prefill(row, np.random.default_rng(0).integers(2, runtime.spec.vocab_size, context).tolist())
@@ -212,11 +207,12 @@ def _filled(runtime: Runtime, context: int) -> int:
 
 def _timed(runtime: DeviceRuntime, row: int, nodes: int, repeats: int) -> tuple[list[float], list[float]]:
     """Seconds of whole steps, and of their passes on the device."""
-    context, walls = runtime.length(row), []
+    context, walls, random = runtime.length(row), [], np.random.default_rng(nodes)
+    shape = Topology.from_parents([-1, *((node - 1) // 2 for node in range(1, nodes))])
     with _watched(runtime) as watches:
         for _ in range(repeats + 3):
             started = time.perf_counter()
-            tree = _bushy(nodes, runtime.spec.vocab_size)
+            tree = Tree(shape, random.integers(0, runtime.spec.vocab_size, nodes))
             scores = runtime.forward([(row, tree)])[0]
             path = walk(tree, scores, GreedyRule(), [0])
             runtime.commit(row, path.nodes)

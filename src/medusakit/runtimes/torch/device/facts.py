@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from medusakit.runtimes.torch.device.graphs import CudaCapture
+from medusakit.runtimes.torch.device.graphs import Capture, capture_for
 
 
 def device_name(device: Any) -> str:
@@ -34,16 +35,24 @@ def torch_facts() -> TorchFacts:
         str(torch.__version__),
         devices,
         bool(torch.backends.cuda.matmul.allow_tf32),
-        _capture_fault() if devices else "",
+        capture_fault(torch.device("cuda")) if devices else "",
     )
 
 
-def _capture_fault() -> str:
-    cells = torch.zeros(8, device="cuda")
+def capture_fault(device: Any, capture: Callable[[Any], Capture | None] = capture_for) -> str:
+    """Captures a sum and replays it. Why that failed, "" if it did not."""
+    cells = torch.zeros(8, device=device)
+
+    def work() -> None:
+        cells.add_(1)
+
     try:
-        replay = CudaCapture(cells.device)(lambda: cells.add_(1) and None)
+        captured = capture(device)
+        if captured is None:
+            return "nothing captures on this device"
+        replay = captured(work)
         cells.zero_()
         replay()
-        return "" if float(cells.sum()) == len(cells) else "a replayed graph did not do what was captured"
+        return "" if cells.tolist() == [1] * len(cells) else "a replayed graph did not do what was captured"
     except RuntimeError as error:
         return str(error).splitlines()[0]

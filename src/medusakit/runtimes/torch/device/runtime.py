@@ -72,7 +72,7 @@ class DeviceRuntime(TorchRuntime):
         self._shapes: dict[Topology, IntArray] = {}
         self._reader: Callable[[], Reader | None] = _nobody  # weakly held: heads that are swapped out leave
         self._told: dict[int, Told] = {}
-        self._timing = False  # rows were filled, which may be longer than texts are
+        self._grown_to_time = False  # for rows that were filled, which may be longer than texts are
 
     @property
     def graphs(self) -> Graphs:
@@ -103,14 +103,15 @@ class DeviceRuntime(TorchRuntime):
 
     def fill(self, row: int, length: int) -> None:
         """Prepares the steps that will be timed too: a capture is no part of T(n)."""
+        held = max(self._cache.num_cells, FIRST_CELLS)
         super().fill(row, length)
-        self._timing = True
         if not self._cache.ready:
             self.forward([(row, Tree.plain(0))])
         for nodes in NODES:
             if length + nodes <= self.capabilities.max_context:
                 self.forward([(row, Tree(Topology.chain(nodes - 1), np.zeros(nodes, np.int64)))])
         self._pending.pop(row, None)
+        self._grown_to_time = self._grown_to_time or self._cache.num_cells > held
 
     def free(self) -> None:
         """Give the memory back; the model stays as it is, for another runtime."""
@@ -126,8 +127,8 @@ class DeviceRuntime(TorchRuntime):
 
     def _idle(self) -> None:
         """Buffers stay, since graphs hold their addresses, unless they are large for what will come."""
-        kept = FIRST_CELLS if self._timing else KEPT_CELLS
-        self._timing = False
+        kept = FIRST_CELLS if self._grown_to_time else KEPT_CELLS
+        self._grown_to_time = False
         if self._cache.num_cells > kept:
             self.free()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from medusakit.runtimes.torch.device.facts import capture_fault
 from medusakit.runtimes.torch.device.graphs import Graphs, capture_for
 from recorded import Recording
 
@@ -45,3 +48,14 @@ def test_a_refused_capture_is_told_once_and_the_work_is_done_all_the_same() -> N
 
 def test_the_cpu_captures_nothing() -> None:
     assert capture_for(torch.device("cpu")) is None
+
+
+def test_the_doctor_tries_a_capture() -> None:
+    def broken(work: Any) -> Any:
+        raise RuntimeError("no such driver\nat all")
+
+    cpu = torch.device("cpu")
+    assert capture_fault(cpu, lambda device: Recording()) == ""
+    assert capture_fault(cpu, lambda device: broken) == "no such driver"
+    assert "did not do" in capture_fault(cpu, lambda device: lambda work: lambda: None)
+    assert "nothing captures" in capture_fault(cpu)
