@@ -18,7 +18,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +49,7 @@ from medusakit.verify.greedy import GreedyRule
 from medusakit.verify.walk import walk
 
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64)
-BACKENDS = {
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "math": SDPBackend.MATH,
-}
+BACKENDS = {"efficient": SDPBackend.EFFICIENT_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION, "math": SDPBackend.MATH}
 BARS = {"t1_over_limit": 1.2, "t64_over_t1": 1.25, "host_share": 0.05}  # at most
 HEADS = 4
 TIE = 1e-3
@@ -75,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     }
     bandwidth = _bandwidth(device)
     model = _model(options, device, options.layers, WEIGHTS[options.dtype])
-    source, runtime = _prepared(model, options)
+    source, runtime = _prepared(model)
     document |= {"eager": runtime.capabilities.eager, "bandwidth_bytes_per_s": bandwidth}
     document |= _steps(runtime, options, bandwidth)
     document["decoding"] = _decoding(source, runtime, options)
@@ -116,23 +111,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _model(options: argparse.Namespace, device: Any, layers: int, dtype: str) -> Any:
     heads = max(1, options.hidden // 128) if options.hidden >= 256 else 2
     config = AutoConfig.for_model(
-        "llama",
-        vocab_size=options.vocab,
-        hidden_size=options.hidden,
-        intermediate_size=options.ffn,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=options.kv_heads or heads,
-        max_position_embeddings=4096,
-        tie_word_embeddings=False,
-        bos_token_id=1,
-        eos_token_id=None,
-    )
+        "llama", vocab_size=options.vocab, hidden_size=options.hidden, intermediate_size=options.ffn,
+        num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=options.kv_heads or heads,
+        max_position_embeddings=4096, tie_word_embeddings=False, bos_token_id=1, eos_token_id=None,
+    )  # fmt: skip
     with device:
         return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).eval()
 
 
-def _prepared(model: Any, options: argparse.Namespace) -> tuple[WeightSource, DeviceRuntime]:
+def _prepared(model: Any) -> tuple[WeightSource, DeviceRuntime]:
     parts = torch_parts(model, prepared=True)
     runtime = parts.runtime
     if not isinstance(runtime, DeviceRuntime):
@@ -235,8 +222,7 @@ def _steps(runtime: DeviceRuntime, options: argparse.Namespace, bandwidth: float
         }  # fmt: skip
     runtime.drop_row(row)
     read = _bytes_read(runtime, options.context)
-    limit = read / bandwidth
-    first, last = table["1"]["wall_ms"], table["64"]["wall_ms"]
+    limit, first, last = read / bandwidth, table["1"]["wall_ms"], table["64"]["wall_ms"]
     return {
         "step_ms": table,
         "bytes_read": read,
@@ -301,12 +287,10 @@ def _attention(model: Any, options: argparse.Namespace) -> dict[str, Any]:
     for name, backend in BACKENDS.items():
         try:
             with sdpa_kernel([backend]):
-                _, runtime = _prepared(model, options)
+                _, runtime = _prepared(model)
                 row = _filled(runtime, options.context)
-                found[name] = {
-                    str(nodes): 1e3 * statistics.median(_timed(runtime, row, nodes, options.repeats)[1])
-                    for nodes in (1, 64)
-                }
+                passes = {nodes: _timed(runtime, row, nodes, options.repeats)[1] for nodes in (1, 64)}
+                found[name] = {str(nodes): 1e3 * statistics.median(times) for nodes, times in passes.items()}
                 runtime.close()
         except (MedusaError, RuntimeError, SystemExit):
             found[name] = None
@@ -325,11 +309,9 @@ class _Partly:
         assert isinstance(shape, Topology)
         return [self._draft(state, shape) for state in states]
 
-    def observe(self, row: int, kept_ids: Sequence[int], hidden: Any) -> None:
-        """Nothing to learn."""
+    def observe(self, row: int, kept_ids: Sequence[int], hidden: Any) -> None: ...
 
-    def forget(self, row: int) -> None:
-        """Nothing is kept."""
+    def forget(self, row: int) -> None: ...
 
     def _draft(self, state: DraftState, shape: Topology) -> Draft:
         tokens = [state.root_id]
@@ -344,7 +326,7 @@ class _Partly:
 def _exactness(options: argparse.Namespace, device: Any) -> dict[str, Any]:
     """Greedy answers in float32: plain, by trees, and transformers' own."""
     model = _model(options, device, options.exact_layers, "float32")
-    _, runtime = _prepared(model, options)
+    _, runtime = _prepared(model)
     prompt = np.random.default_rng(2).integers(2, options.vocab, 32).tolist()
     params = SamplingParams(max_tokens=options.exact_tokens, ignore_eos=True)
     plain, _ = _answer(runtime, PlainController(), prompt, params)
@@ -368,7 +350,7 @@ def _exactness(options: argparse.Namespace, device: Any) -> dict[str, Any]:
 
 def _answer(runtime: Runtime, controller: Any, prompt: list[int], params: SamplingParams) -> tuple[list[int], float]:
     engine = Engine(runtime, _Ids(), controller)
-    session = engine.start(prompt, replace(params))
+    session = engine.start(prompt, params)
     while session.running:
         engine.step()
     if session.error is not None:
