@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -40,6 +41,7 @@ def main() -> int:
     parser.add_argument("--budget", type=int, default=6)
     parser.add_argument("--no-pack", action="store_true", help="leave the linear layers as they lie")
     parser.add_argument("--skip", type=int, default=0, help="questions of the suite to leave out first")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no prompt after so many")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
@@ -56,18 +58,23 @@ def main() -> int:
     for model in (own, hooked):
         answer(model, prompts[0][:8], settings | {"max_new_tokens": 8})  # what only a first call costs
     handle.num_steps = handle.num_tokens = 0
-    rounds, differences = [], []
+    rounds, differences, started = [], [], time.perf_counter()
     for index, ids in enumerate(prompts):
+        if time.perf_counter() - started > asked.seconds:
+            break
         pair = [(own, hooked), (hooked, own)][index % 2]
         found = {id(model): answer(model, ids, settings) for model in pair}
         (before, before_s), (ours, ours_s) = found[id(own)], found[id(hooked)]
         rounds.append((len(ours), ours_s, len(before), before_s))
-        if ours != before:
-            differences.append({"prompt": asked.skip + index} | parting(own, ids, ours, before))
+        parted = parting(own, ids, ours, before) if ours != before else None
+        if parted:
+            differences.append({"prompt": asked.skip + index} | parted)
+        line = f"{index + 1} of {len(prompts)}: {before_s:.2f} s, hooked {ours_s:.2f} s, {parted or 'equal'}"
+        print(line, file=sys.stderr, flush=True)
     sums = [sum(column) for column in zip(*rounds, strict=True)]
     document: dict[str, Any] = {
         "model": asked.model,
-        "prompts": len(prompts),
+        "prompts": len(rounds),
         "tokens": sums[2],
         "tau": handle.tau,
         "tokens_per_s": {"medusa": sums[0] / sums[1], "hf": sums[2] / sums[3]},

@@ -116,7 +116,9 @@ def answer(runtime: Runtime, controller: Any, prompt: list[int], params: Samplin
     return list(session.output_ids), session
 
 
-def same_but_for_ties(runtime: Runtime, session: Any, prompt: list[int], found: list[int], plain: list[int]) -> bool:
+def same_but_for_ties(
+    runtime: Runtime, session: Any, prompt: list[int], found: list[int], plain: list[int], tie: float = TIE
+) -> bool:
     """Equal, or parted where the model's own scores are within a tie."""
     if found == plain:
         return True
@@ -124,7 +126,7 @@ def same_but_for_ties(runtime: Runtime, session: Any, prompt: list[int], found: 
     row = runtime.add_row()
     logits = runtime.prefill(row, [*prompt, *plain[:at]]).logits(0).copy()
     runtime.drop_row(row)
-    return score_gap(session.fresh_rule, logits, [*prompt, *plain[:at]], found[at], plain[at]) <= TIE
+    return score_gap(session.fresh_rule, logits, [*prompt, *plain[:at]], found[at], plain[at]) <= tie
 
 
 def controllers(ids: list[int], vocab_size: int, trees: bool) -> list[Any]:

@@ -13,6 +13,7 @@ from medusakit.models.resolve import ResolvedModel, open_weights
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.base import Capabilities, Runtime
 
+SPREADS = ("auto", "balanced", "balanced_low_0", "sequential")  # of a model over devices, as transformers names them
 WEIGHTS = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
@@ -67,13 +68,11 @@ def pretrained(
         ) from cause
     if weights not in ("auto", *WEIGHTS):
         raise UsageError(
-            f"weights {weights!r} are not a format of the torch runtime", hint=f"one of: auto, {', '.join(WEIGHTS)}"
+            f"weights {weights!r} are not a format of the torch runtime",
+            hint=f"one of: auto, {', '.join(WEIGHTS)}; files that are quantised already stay so",
         )
-    if "cuda" in (device_map or "") and not torch.cuda.is_available():
-        raise UsageError(
-            f"device map {device_map!r} asks for a CUDA device, but torch {torch.__version__} sees none",
-            hint="without --device-map   it runs on the CPU; medusa doctor --runtime torch   tells what torch sees",
-        )
+    if device_map is not None:
+        _check_device_map(device_map)
     if threads:
         torch.set_num_threads(threads)
     chosen = ("auto" if device_map else "f32") if weights == "auto" else weights
@@ -86,10 +85,28 @@ def pretrained(
     try:
         with _without_bars():
             return AutoModelForCausalLM.from_pretrained(folder, **arguments, **(options or {})).eval()
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except Exception as error:  # it has no errors of its own: what a file or a missing library makes it raise is any
         raise ModelError(
             f"transformers cannot load {resolved.path}: {error}", hint="medusa models list   names some that run"
         ) from error
+
+
+def _check_device_map(device_map: str) -> None:
+    """Raises UsageError for one that is no name of a spread and no device, or a CUDA device that is not there."""
+    import torch
+
+    try:
+        kind = "" if device_map in SPREADS else torch.device(device_map).type
+    except RuntimeError:
+        raise UsageError(
+            f"device map {device_map!r} is none that transformers knows",
+            hint=f"--device-map auto   or {', '.join(SPREADS[1:])}, or a device: cpu, cuda:0",
+        ) from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            f"device map {device_map!r} asks for a CUDA device, but torch {torch.__version__} sees none",
+            hint="without --device-map   it runs on the CPU; medusa doctor --runtime torch   tells what torch sees",
+        )
 
 
 @contextmanager
@@ -135,7 +152,7 @@ def torch_parts(
             f"max_context {max_context} is outside 1 to {limit}, the model's own limit", hint=f"--max-context {limit}"
         )
     names = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
-    exact = "bitwise-ties" if causal.dtype == torch.float32 else "numerical-ties"
+    exact = "bitwise-ties" if causal.dtype in (torch.float32, torch.float64) else "numerical-ties"
     # a GGUF file is read by a quantizer of transformers that leaves float32 behind
     quantised = source is None and getattr(model, "hf_quantizer", None) is not None
     several = len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1

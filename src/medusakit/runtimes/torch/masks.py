@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from medusakit.runtimes.rows import Segment
+from medusakit.runtimes.torch.model import setting
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -18,8 +19,8 @@ def layer_windows(config: Any) -> dict[str, int] | None:
 
     config: of the language model, from transformers.
     """
-    window = int(getattr(config, "sliding_window", None) or 0)
-    kinds = getattr(config, "layer_types", None)
+    window = int(setting(config, "sliding_window") or 0)
+    kinds = setting(config, "layer_types")
     if kinds is None:
         return {SLIDING: window} if window else {FULL: 0}
     known = {FULL: 0, SLIDING: window}

@@ -12,6 +12,14 @@ from medusakit.errors import UnsupportedModelError
 _CACHE_NAMES = ("cache", "cache_params", "past_key_values")  # by version of transformers and family
 
 
+def setting(config: Any, name: str) -> Any:
+    """A field of a transformers configuration; None where there is none, or one for every layer instead."""
+    try:
+        return getattr(config, name, None)
+    except RuntimeError:  # fields that vary by layer refuse to be read as one
+        return None
+
+
 class CausalModel:
     """Runs passes of a model. A hook on the LM head reads the hidden states and, where one position's scores are
     wanted, lets the head compute only those; it sleeps while others use the model."""
@@ -28,7 +36,8 @@ class CausalModel:
         self.vocab_size, self.hidden_size = (int(size) for size in head.weight.shape)
         parameters = inspect.signature(model.forward).parameters
         self._cache_name = next((name for name in _CACHE_NAMES if name in parameters), _CACHE_NAMES[-1])
-        self._takes_positions = "position_ids" in parameters
+        self.takes_positions = "position_ids" in parameters
+        self.gives_positions = True  # ours, where it takes them
         self._running, self._last_only = False, False
         self._hidden: Any = None
         self._hook = head.register_forward_pre_hook(self._read)
@@ -47,7 +56,11 @@ class CausalModel:
 
         ids and positions [rows, n]; last_only: scores of the last position alone
         """
-        extra = {"position_ids": positions} if positions is not None and self._takes_positions else {}
+        extra = (
+            {"position_ids": positions}
+            if positions is not None and self.gives_positions and self.takes_positions
+            else {}
+        )
         self._running, self._last_only, self._hidden = True, last_only, None
         try:
             with torch.inference_mode():

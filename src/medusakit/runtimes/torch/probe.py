@@ -3,13 +3,15 @@
 A small tree with two branches at one position must agree with plain runs of its paths by the model's own means (no
 cache, no mask of ours): so the mask and the positions are honoured. A path whose nodes do not lie together must go on
 as if it had been run plainly: so the KV can be compacted. Layers with a window are compared beyond it with the masks
-that the model makes itself.
+that the model makes itself. Chains and single tokens are tried with positions of ours and with the model's own, which
+some count from another number than zero. A model that only goes on is compared with its own `generate`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -28,9 +30,13 @@ from medusakit.tree.topology import FloatArray, Topology, Tree
 _SHAPE = Topology.from_rank_paths([(0,), (1,), (0, 0), (1, 0), (1, 1), (1, 0, 0)])
 _CHAIN = Topology.chain(3)
 _PREFIX = 9
-TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}  # of the scores' standard deviation
-ROUGH = 0.15  # the same, in formats that round more
+_STEPS = 4  # tokens of a `generate` to compare with
+ROUGH = 0.15
+TOLERANCE = {"bitwise-ties": 1e-3, "numerical-ties": ROUGH}  # of the scores' standard deviation, by how exact it is
 _LONGEST_WINDOW = 8192  # positions that the probe fills at most
+
+
+_Plain = Callable[[Sequence[int]], FloatArray]  # a text's ids to its [n, V] scores
 
 
 class _Fault(Exception):
@@ -44,36 +50,73 @@ def fitting_runtime(
 
     prepared  passes of fixed shapes, as graphs where the device has them; `capabilities.eager` says why not, if so
     """
-    windows = layer_windows(model.config)
-    if windows is None:
-        kinds = sorted(set(model.config.layer_types) - {"full_attention", "sliding_attention"})
-        reason = f"it has layers of the kind {', '.join(kinds)}"
-    else:
-        if prepared:
-            device = DeviceRuntime(model, spec, capabilities, windows)
-            reason = _tree_fault(device, windows)
-            if not reason:
-                return device
-            device.free()
-            capabilities = replace(capabilities, eager=f"passes of fixed shapes do not work with this model: {reason}")
-        runtime = TorchRuntime(model, spec, capabilities, windows)
-        reason = _tree_fault(runtime, windows)
-        if not reason:
-            return runtime
-    limit = f"trees do not work with this model: {reason}"
+    plain = partial(_plain, model, positions=False)
+    runtime = _with_trees(model, spec, capabilities, plain, prepared)
+    if isinstance(runtime, str) and _generate_counts_from_zero(model):
+        plain = partial(_plain, model, positions=True)
+        runtime = _with_trees(model, spec, capabilities, plain, prepared)
+    if not isinstance(runtime, str):
+        return runtime
+    limit = f"trees do not work with this model: {runtime}"
     chains = TorchRuntime(model, spec, replace(capabilities, trees=False, limit=limit), None)
-    reason = _fault(lambda: _check_shape(chains, model, _CHAIN, [0, 1]))
+    reason = _fault_either_way(model, lambda: _check_shape(chains, plain, _CHAIN, [0, 1]))
     if not reason:
         return chains
     limit = f"{limit}; nor do chains: {reason}"
     single = SequentialRuntime(model, spec, replace(capabilities, trees=False, chains=False, limit=limit))
-    if reason := _fault(lambda: _check_steps(single, model)):
-        raise UnsupportedModelError(f"{spec.name} cannot be decoded: {limit}; nor does plain decoding work: {reason}")
+    if reason := _fault_either_way(model, lambda: _check_steps(single, model)):
+        raise UnsupportedModelError(
+            f"{spec.name} cannot be decoded: {limit}; nor does plain decoding work: {reason}",
+            hint="medusa models list   names some that run; transformers' own generate may run this one",
+        )
     return single
 
 
-def _tree_fault(runtime: TorchRuntime, windows: Mapping[str, int]) -> str:
-    reason = _fault(lambda: _check_shape(runtime, runtime.model, _SHAPE, [0, 2, 4, 6]))
+def _with_trees(
+    model: CausalModel, spec: ModelSpec, capabilities: Capabilities, plain: _Plain, prepared: bool
+) -> Runtime | str:
+    """A runtime that runs trees, or why none does."""
+    windows = layer_windows(model.config)
+    if windows is None:
+        kinds = sorted(set(model.config.layer_types) - {"full_attention", "sliding_attention"})
+        return f"it has layers of the kind {', '.join(kinds)}"
+    if prepared:
+        device = DeviceRuntime(model, spec, capabilities, windows)
+        reason = _tree_fault(device, windows, plain)
+        if not reason:
+            return device
+        device.free()
+        capabilities = replace(capabilities, eager=f"passes of fixed shapes do not work with this model: {reason}")
+    runtime = TorchRuntime(model, spec, capabilities, windows)
+    return _tree_fault(runtime, windows, plain) or runtime
+
+
+def _generate_counts_from_zero(model: CausalModel) -> bool:
+    """Whether `generate`, which is what counts, gives positions from zero to a model that would count otherwise."""
+    prompt = list(range(_PREFIX))
+
+    def check() -> None:
+        told, bare = (_plain(model, prompt, positions=given) for given in (True, False))
+        _, scores = _generated(model, prompt)
+        if _agree(bare, told) or not _agree(told[-1], scores[0]):
+            raise _Fault("it does not")
+
+    return model.takes_positions and not _fault(check)
+
+
+def _fault_either_way(model: CausalModel, check: Callable[[], object]) -> str:
+    """Why the check fails with positions of ours, "" if it does not, or not with the model's own."""
+    reasons = []
+    for given in (True, False) if model.takes_positions else (True,):
+        model.gives_positions = given
+        reasons.append(_fault(check))
+        if not reasons[-1]:
+            return ""
+    return reasons[0]
+
+
+def _tree_fault(runtime: TorchRuntime, windows: Mapping[str, int], plain: _Plain) -> str:
+    reason = _fault(lambda: _check_shape(runtime, plain, _SHAPE, [0, 2, 4, 6]))
     return reason or _fault(lambda: _check_windows(runtime, windows))
 
 
@@ -91,40 +134,40 @@ def _fault(check: Callable[[], object]) -> str:
     return ""
 
 
-def _check_shape(runtime: TorchRuntime, model: CausalModel, shape: Topology, kept: Sequence[int]) -> None:
+def _check_shape(runtime: TorchRuntime, plain: _Plain, shape: Topology, kept: Sequence[int]) -> None:
     """Every leaf's path against a plain run; then a commit of `kept`, the cut after it, and one more token."""
     random = np.random.default_rng(0)
-    prefix = random.integers(0, model.vocab_size, _PREFIX).tolist()
-    tree = Tree(shape, random.integers(0, model.vocab_size, shape.num_nodes))
+    prefix = random.integers(0, runtime.model.vocab_size, _PREFIX).tolist()
+    tree = Tree(shape, random.integers(0, runtime.model.vocab_size, shape.num_nodes))
     row = runtime.add_row()
     try:
         runtime.prefill(row, prefix)
         scores = runtime.forward([(row, tree)])[0]
         for leaf in (node for node, children in enumerate(shape.children) if not children):
             path = shape.path(leaf)
-            plain = _plain(model, [*prefix, *tree.tokens[path].tolist()])[-len(path) :]
-            _compare(model, np.stack([scores.logits(node) for node in path]), plain, "a tree's nodes")
+            expected = plain([*prefix, *tree.tokens[path].tolist()])[-len(path) :]
+            _compare(runtime, np.stack([scores.logits(node) for node in path]), expected, "a tree's nodes")
         runtime.commit(row, kept)
         ids = [*prefix, *tree.tokens[list(kept)].tolist(), 1]
         after = runtime.forward([(row, Tree.plain(1))])[0].logits(0)
-        _compare(model, after, _plain(model, ids)[-1], "what follows accepted nodes")
+        _compare(runtime, after, plain(ids)[-1], "what follows accepted nodes")
         runtime.truncate(row, _PREFIX)
         after = runtime.prefill(row, [2, 1]).logits(0)
-        _compare(model, after, _plain(model, [*prefix, 2, 1])[-1], "what follows a cut")
+        _compare(runtime, after, plain([*prefix, 2, 1])[-1], "what follows a cut")
     finally:
         runtime.drop_row(row)
 
 
 def _check_steps(runtime: SequentialRuntime, model: CausalModel) -> None:
-    """A prompt and three tokens, one at a time, against a plain run."""
-    ids = np.random.default_rng(0).integers(0, model.vocab_size, _PREFIX + 3).tolist()
-    plain = _plain(model, ids)
+    """A prompt and some tokens, one at a time, against the model's own `generate`."""
+    prompt = np.random.default_rng(0).integers(0, model.vocab_size, _PREFIX).tolist()
+    tokens, expected = _generated(model, prompt)
     row = runtime.add_row()
     try:
-        runtime.prefill(row, ids[:_PREFIX])
-        for place in range(_PREFIX, len(ids)):
-            found = runtime.forward([(row, Tree.plain(ids[place]))])[0].logits(0)
-            _compare(model, found, plain[place], "tokens one at a time")
+        found = runtime.prefill(row, prompt)
+        for token, scores in zip(tokens, expected, strict=True):
+            _compare(runtime, found.logits(0), scores, "tokens one at a time")
+            found = runtime.forward([(row, Tree.plain(token))])[0]
             runtime.commit(row, [0])
     finally:
         runtime.drop_row(row)
@@ -144,20 +187,43 @@ def _check_windows(runtime: TorchRuntime, windows: Mapping[str, int]) -> None:
         runtime.restore(row, replace(memory, length=reach + 2, arrays=tuple(repeated)), reach + 2)
         own = runtime.own_scores(row, 1)
         ours = runtime.forward([(row, Tree.plain(1))])[0].logits(0)
-        _compare(runtime.model, ours, own, "a token beyond the window")
+        _compare(runtime, ours, own, "a token beyond the window")
     finally:
         runtime.drop_row(row)
 
 
-def _plain(model: CausalModel, ids: Sequence[int]) -> FloatArray:
-    """[n, V] scores of a text by the model's own means."""
+def _plain(model: CausalModel, ids: Sequence[int], *, positions: bool) -> FloatArray:
+    """[n, V] scores of a text by the model's own means, with positions from zero or without any."""
+    given = {"position_ids": torch.arange(len(ids), device=model.device)[None]} if positions else {}
+    text = torch.tensor([list(ids)], device=model.device)
     with torch.inference_mode():
-        output = model.hf(input_ids=torch.tensor([list(ids)], device=model.device), use_cache=False, return_dict=True)
+        output = model.hf(input_ids=text, use_cache=False, return_dict=True, **given)
     return as_numpy(output.logits[0])
 
 
-def _compare(model: CausalModel, found: FloatArray, expected: FloatArray, what: str) -> None:
-    allowed = TOLERANCE.get(model.dtype, ROUGH) * max(float(expected.std()), 1e-6)
+def _generated(model: CausalModel, prompt: Sequence[int]) -> tuple[list[int], list[FloatArray]]:
+    """Some tokens after a prompt by the model's own greedy `generate`, and the [V] scores that each was taken from."""
+    ids = torch.tensor([list(prompt)], device=model.device)
+    output = model.hf.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=_STEPS,
+        do_sample=False,
+        num_beams=1,
+        pad_token_id=0,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
+    return output.sequences[0, len(prompt) :].tolist(), [as_numpy(scores[0]) for scores in output.logits]
+
+
+def _compare(runtime: Runtime, found: FloatArray, expected: FloatArray, what: str) -> None:
+    allowed = TOLERANCE[runtime.capabilities.exact] * max(float(expected.std()), 1e-6)
     worst = float(np.abs(found - expected).max())
     if not worst <= allowed:
         raise _Fault(f"{what} differ by {worst:.2g} from a plain run ({allowed:.2g} is rounding)")
+
+
+def _agree(found: FloatArray, expected: FloatArray) -> bool:
+    """Up to rounding of any format."""
+    return found.shape == expected.shape and float(np.abs(found - expected).max()) <= ROUGH * float(expected.std())

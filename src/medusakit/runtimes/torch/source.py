@@ -15,7 +15,7 @@ from medusakit.errors import ModelError, UnsupportedModelError
 from medusakit.models.fingerprint import fingerprint_files
 from medusakit.models.hf import weight_files
 from medusakit.models.spec import ModelSpec, RopeSpec, StoredTensor
-from medusakit.runtimes.torch.model import CausalModel
+from medusakit.runtimes.torch.model import CausalModel, setting
 
 _FORMATS = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 _NO_LIMIT = 1 << 20  # positions, of models that name none (recurrent ones)
@@ -84,10 +84,10 @@ def spec_of(model: CausalModel, *, tied: bool) -> ModelSpec:
         num_kv_heads=_number(config, "num_key_value_heads", "num_kv_heads", default=heads),
         head_dim=head_dim,
         ffn_size=_number(config, "intermediate_size", "ffn_dim", "n_inner", default=4 * model.hidden_size),
-        norm_eps=float(getattr(config, "rms_norm_eps", 1e-5) or 1e-5),
+        norm_eps=float(setting(config, "rms_norm_eps") or 1e-5),
         context_length=_number(config, "max_position_embeddings", "n_positions", "max_seq_len", default=_NO_LIMIT),
         rope=RopeSpec(10000.0, head_dim),
-        windows=(int(getattr(config, "sliding_window", None) or 0),) * layers,
+        windows=(int(setting(config, "sliding_window") or 0),) * layers,
         tied_embeddings=tied,
     )
 
@@ -95,7 +95,7 @@ def spec_of(model: CausalModel, *, tied: bool) -> ModelSpec:
 def _number(config: Any, *names: str, default: int) -> int:
     """The first of the names that holds a whole number."""
     for name in names:
-        value = getattr(config, name, None)
+        value = setting(config, name)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
     return default
