@@ -23,6 +23,7 @@ from toy_llm import toy_llm, toy_server
 
 # requests with tools get as far as others; the prompt only tells how many there are, for want of context
 KNOWS_TOOLS = "{# <tool_call> with arguments, tool_calls #}{{ tools | length }} tools\n" + TEMPLATE
+WAIT_S = 600  # for an answer: a machine with much else to do may stop everything for a minute
 CHECKS = [not_a_server_error, response_schema_conformance, status_code_conformance]
 
 
@@ -63,7 +64,7 @@ def _ask(operation: APIOperation, examples: int) -> Counter[int]:
     )
     @given(case=cases)
     def ask(case: Case) -> None:
-        response = case.call()
+        response = case.call(timeout=WAIT_S)
         case.validate_response(response, checks=CHECKS)
         check_error(response)
         statuses[response.status_code] += 1
