@@ -19,16 +19,25 @@ def read_tree(text: str) -> GivenTree:
 
     if text in NAMES or is_dense(text):
         return checked(text)
-    path = Path(text).expanduser()
-    if not path.is_file():
+    path = _file(text)
+    if path is None:
         hint = f"--tree 2x3, or a JSON file that holds {EXAMPLE}"
         raise UsageError(f"--tree {text} is neither {', '.join(NAMES)}, nor DxB, nor a file", hint=hint)
     try:
         return checked(_paths(json.loads(path.read_text(encoding="utf-8"))))
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}", hint=error.hint) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} holds no JSON: {error}", hint=EXAMPLE) from None
+
+
+def _file(text: str) -> Path | None:
+    """A text that cannot even be a file's name (too long, `~nobody`) names none either."""
+    try:
+        path = Path(text).expanduser()
+        return path if path.is_file() else None
+    except (OSError, RuntimeError):
+        return None
 
 
 def _paths(found: Any) -> Any:

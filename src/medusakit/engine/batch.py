@@ -176,7 +176,7 @@ class Batch:
         session = job.session
         result = session.result() if session else None if error else _nothing(job.job)
         job.tell(Update(events, result, error, job.num_cached))
-        self.counters.ended(error.code if error else result.finish_reason if result else "cancelled")
+        self.counters.ended(error.code if error else job.job.ended(result) if result else "cancelled")
         try:
             self._give_back(job)
         finally:

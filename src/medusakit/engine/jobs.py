@@ -24,6 +24,7 @@ class Job:
     deadline_s     seconds from `submit`; None: none
     plan           of this job's own drafter and trees; None: what the controller plans for all
     request        what logs call it
+    ending         what totals call its end, from its result; None: the result's finish reason
     """
 
     ids: tuple[int, ...]
@@ -34,6 +35,10 @@ class Job:
     deadline_s: float | None = None
     plan: Plan | None = None
     request: str = ""
+    ending: Callable[[GenerationResult], str] | None = None
+
+    def ended(self, result: GenerationResult) -> str:
+        return result.finish_reason if self.ending is None else self.ending(result)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from medusakit.engine.events import GenerationResult
 from medusakit.errors import DeadlineError, FormError, MedusaError
 from medusakit.server import replies
 from medusakit.server.asking import Asked
+from medusakit.server.calling import ending
 from medusakit.server.errors import Failure, internal, of_medusa
 from medusakit.server.logs import LOGGER, log
 from medusakit.server.metrics import Finished, Metrics
@@ -178,7 +179,7 @@ class Answering:
             "cached_tokens": sum(answer.cached_tokens for answer in self._answers.values()),
             "tokens": tokens,
             "tokens_per_step": round((tokens - len(results)) / steps, 3) if steps else None,
-            "finish_reasons": [one.finish_reason for one in results],
+            "finish_reasons": [ending(self.asked.calling, one) for one in results],
             "ttft_ms": _ms(finished.ttft_s),
             "tpot_ms": _ms(finished.tpot_s),
             "total_ms": _ms(self.clock() - self.started_s),

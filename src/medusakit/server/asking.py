@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from medusakit.engine.jobs import Job
 from medusakit.engine.plan import Plan
 from medusakit.engine.prompt import check_messages, token_ids
 from medusakit.errors import TokenizerError, UsageError
-from medusakit.server.calling import calling_of, grammar_of
+from medusakit.server.calling import calling_of, ending, grammar_of
 from medusakit.server.errors import bad_request
 from medusakit.server.keys import Tenant
 from medusakit.server.messages import Message, plain_messages
@@ -51,7 +52,8 @@ class Asked:
 
     def jobs(self, tenant: Tenant, deadline_s: float | None, request: str) -> list[Job]:
         """request: its id, for logs."""
-        shared = tenant.id, self.speculation, self.budget, deadline_s, self.plan, request
+        told = None if self.calling is None else partial(ending, self.calling)
+        shared = tenant.id, self.speculation, self.budget, deadline_s, self.plan, request, told
         return [
             Job(ids, replace(self.params, choice=choice), *shared)
             for ids in self.prompts
@@ -203,7 +205,10 @@ def _chat_ids(
 ) -> list[int]:
     plain = plain_messages(messages)
     check_messages(plain)
-    template = serving.tokenizer.chat_template if tools is None else serving.tokenizer.tool_template
+    with_calls, template = serving.tokenizer.tool_template, serving.tokenizer.chat_template
+    if tools is None and with_calls != template and any("tool_calls" in message for message in plain):
+        tools = ()  # none are offered, but calls from before are shown by the template that knows them
+    template = template if tools is None else with_calls
     for place, message in enumerate(plain):
         if "tool_calls" in message and template is not None and "tool_calls" not in template:
             text = f"the chat template of {serving.card.name} shows no calls; --chat-template FILE takes another"

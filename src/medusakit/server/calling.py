@@ -1,16 +1,18 @@
-"""From the tools of a request to what its answer may call, and the grammar that holds it to that."""
+"""From the tools of a request to what its answer may call, the grammar that holds it to that, and whether it did."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from medusakit.engine.events import GenerationResult
 from medusakit.errors import FormError, MissingExtraError, TokenizerError
 from medusakit.server.errors import bad_request
 from medusakit.server.service import Options, Serving
 from medusakit.server.tools import NamedFunction, Tool
 from medusakit.server.wire import ChatRequest
 from medusakit.text.call_formats import BY_NAME, CallFormat, format_of
+from medusakit.text.call_reader import CallReader
 from medusakit.text.chat import knows_tools
 from medusakit.verify.calls import NO_ARGUMENTS, Calling, Function, UncallableError, call_grammar
 from medusakit.verify.grammar import MAX_NESTING, Grammar, nesting
@@ -50,6 +52,26 @@ def grammar_of(calling: Calling, request: ChatRequest, serving: Serving) -> Gram
         raise bad_request(error.code, error.message, "tools") from None
     except MissingExtraError as error:
         raise bad_request("unsupported_parameter", f"tools: {error.message}", "tools") from None
+
+
+def reader_of(calling: Calling) -> CallReader:
+    return CallReader(calling.form, [function.name for function in calling.functions])
+
+
+def finish_reason(result: GenerationResult, reader: CallReader | None) -> str:
+    """reader: has read all of the answer; None: it is text. A call that was cut off, by its length or by a stop string,
+    is none to be made."""
+    called = reader is not None and reader.complete and result.finish_reason == "stop"
+    return "tool_calls" if called else result.finish_reason
+
+
+def ending(calling: Calling | None, result: GenerationResult) -> str:
+    """Why an answer ended, in OpenAI's words."""
+    if calling is None or result.finish_reason != "stop":
+        return result.finish_reason
+    reader = reader_of(calling)
+    reader.feed(result.text)
+    return finish_reason(result, reader)
 
 
 def _check(tools: list[Tool]) -> None:

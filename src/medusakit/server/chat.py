@@ -7,6 +7,7 @@ import string
 from collections.abc import Sequence
 
 from medusakit.engine.events import GenerationResult, TokenEvent
+from medusakit.server.calling import finish_reason, reader_of
 from medusakit.server.replies import Document, Head, detail, entry, text_of, timings
 from medusakit.text.call_formats import CallFormat
 from medusakit.text.call_reader import Argued, Called, CallReader, Part, Said
@@ -36,7 +37,7 @@ class ChatShape:
     def ending(self, index: int, result: GenerationResult, cached_tokens: int) -> list[Document]:
         reader = self._reader(index)
         rest = [self._chunk(index, self._delta(part)) for part in (reader.end() if reader else ())]
-        last = self._chunk(index, {}, _reason(result, reader)) | {"timings": timings([result], [cached_tokens])}
+        last = self._chunk(index, {}, finish_reason(result, reader)) | {"timings": timings([result], [cached_tokens])}
         return [*rest, last]
 
     def usage_chunk(self, usage: Document) -> Document:
@@ -61,7 +62,7 @@ class ChatShape:
             "index": index,
             "message": message | ({"tool_calls": calls} if calls else {}),
             "logprobs": self._logprobs(result.events),
-            "finish_reason": _reason(result, reader),
+            "finish_reason": finish_reason(result, reader),
         }
 
     def _reader(self, index: int) -> CallReader | None:
@@ -69,8 +70,7 @@ class ChatShape:
         if self._calling is None:
             return None
         if index not in self._readers:
-            names = [function.name for function in self._calling.functions]
-            self._readers[index] = CallReader(self._calling.form, names)
+            self._readers[index] = reader_of(self._calling)
         return self._readers[index]
 
     def _parts(self, index: int, text: str) -> list[Part]:
@@ -109,12 +109,6 @@ class ChatShape:
             top = [entry(tokenizer, token_id, logprob) for token_id, logprob in event.top]
             entries.append(entry(tokenizer, event.token_id, event.logprob) | {"top_logprobs": top})
         return {"content": entries, "refusal": None}
-
-
-def _reason(result: GenerationResult, reader: CallReader | None) -> str:
-    """A call that was cut off, by its length or by a stop string, is none to be made."""
-    called = reader is not None and reader.complete and result.finish_reason == "stop"
-    return "tool_calls" if called else result.finish_reason
 
 
 def _fresh_id(form: CallFormat) -> str:

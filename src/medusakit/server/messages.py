@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from medusakit.server.errors import bad_request
-from medusakit.server.strict import Wire
+from medusakit.server.strict import Wire, has_surrogate
 from medusakit.verify.grammar import MAX_NESTING, nesting
 
 
@@ -91,6 +91,8 @@ def _arguments(text: str, place: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict) or nesting(found) > MAX_NESTING:
         raise bad_request("invalid_value", f"{place}: {text[:60]!r} is not a JSON object", place)
+    if has_surrogate(found):
+        raise bad_request("invalid_value", f"{place}: it holds a lone surrogate, which is no text", place)
     return found
 
 

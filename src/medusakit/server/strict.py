@@ -39,8 +39,14 @@ class Wire(BaseModel):
 
 def has_surrogate(value: Any) -> bool:
     """Half of a UTF-16 pair, somewhere: JSON can spell it, but it is no text."""
-    if isinstance(value, str):
-        return any("\ud800" <= char <= "\udfff" for char in value) if not value.isascii() else False
-    if isinstance(value, dict):
-        return any(has_surrogate(item) for pair in value.items() for item in pair)
-    return isinstance(value, list) and any(map(has_surrogate, value))
+    left = [value]  # not by recursion: a body may be nested deeper than Python's stack
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            if not one.isascii() and any("\ud800" <= char <= "\udfff" for char in one):
+                return True
+        elif isinstance(one, dict):
+            left += [*one.keys(), *one.values()]
+        elif isinstance(one, list):
+            left += one
+    return False

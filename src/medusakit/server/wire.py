@@ -118,7 +118,7 @@ class ChatRequest(Request):
 
     @property
     def has_form(self) -> bool:
-        return bool(self.tools) or super().has_form
+        return (bool(self.tools) and self.tool_choice != "none") or super().has_form
 
 
 class CompletionRequest(Request):

@@ -64,10 +64,10 @@ class CallReader:
         return parts
 
     def end(self) -> list[Part]:
-        """The answer ends here: what was held back is text, unless all calls are whole."""
+        """The answer ends here: what was held back is text, unless there are calls, after which nothing is said."""
         rest, self._rest = self._unsure + self._rest, ""
         self._unsure = ""
-        return [Said(rest)] if rest and not self.complete else []
+        return [Said(rest)] if rest and not self._num_calls else []
 
     # A state takes what it can from `_rest`, and may change the state; None: it needs more.
 

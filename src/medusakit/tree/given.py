@@ -63,16 +63,21 @@ def _topology(paths: Sequence[RankPath]) -> Topology:
 
 
 def _paths(tree: Any) -> tuple[RankPath, ...]:
-    if not isinstance(tree, Sequence | np.ndarray) or isinstance(tree, bytes):
+    if not _is_list(tree):
         raise UsageError(f"tree: {type(tree).__name__} is neither a name nor a list of paths", hint=EXAMPLE)
     if not 1 <= len(tree) <= MAX_PATHS:
         raise UsageError(f"tree: it has {len(tree)} paths; expected 1 to {MAX_PATHS}", hint=EXAMPLE)
     return tuple(_path(place, path) for place, path in enumerate(tree))
 
 
+def _is_list(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0  # an array of no dimension has no length
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
 def _path(place: int, path: Any) -> RankPath:
-    listed = isinstance(path, Sequence | np.ndarray) and not isinstance(path, str | bytes)
-    if not listed or not 1 <= len(path) <= MAX_DEPTH:
+    if not _is_list(path) or not 1 <= len(path) <= MAX_DEPTH:
         message = f"tree: path {place} is {str(path)[:60]}; expected a list of 1 to {MAX_DEPTH} ranks"
         raise UsageError(message, hint=EXAMPLE)
     for rank in path:

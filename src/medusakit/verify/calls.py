@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +17,11 @@ from medusakit.errors import FormError
 from medusakit.text.call_formats import CallFormat
 from medusakit.text.tokenizer import Tokenizer
 from medusakit.verify.compiling import LAYOUT
-from medusakit.verify.grammar import Grammar, Grammars, written
+from medusakit.verify.grammar import Grammar, Grammars, tried, written
 
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$/#&~-]")  # not all punctuation: `\<` is the beginning of a word
 _MORE_PROPERTIES = frozenset({"allOf", "anyOf", "oneOf", "$ref", "patternProperties", "if", "dependentSchemas"})
+BLAME_S = 4.0  # to find which function it is that cannot be called
 NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -65,16 +67,19 @@ def call_grammar(grammars: Grammars, calling: Calling) -> Grammar:
         places = " | ".join(f"args_{place}" for place in range(len(calling.functions)))
         return grammars.of(text, "\n".join([f"start: {places}", *_schemas(calling)]), marks.shown)
     except FormError as error:
-        _blame(grammars, calling)
+        _blame(calling)
         raise FormError(error.message.replace("JSON schema", "functions together", 1), hint=error.hint) from None
 
 
-def _blame(grammars: Grammars, calling: Calling) -> None:
-    """Raises UncallableError for the first function that cannot be called even alone."""
+def _blame(calling: Calling) -> None:
+    """Raises UncallableError for the first function that cannot be called even alone, if it is found in time: each
+    costs a trial, and there may be a hundred."""
+    until_s = time.monotonic() + BLAME_S
     for place, function in enumerate(calling.functions):
+        if time.monotonic() > until_s:
+            return
         try:
-            alone = f"start: {_arguments(function)}"
-            grammars.of(alone, alone)
+            tried(f"start: {_arguments(function)}")
         except FormError as error:
             raise UncallableError(error.message, place, hint=error.hint) from None
 
@@ -168,10 +173,18 @@ def _ranges(ids: Sequence[int]) -> str:
 
 
 def _arguments(function: Function) -> str:
-    """Where the schema names its properties and says nothing of others, there are no others."""
+    """Where the schema names its properties and says nothing of others, there are no others; but some require one that
+    they do not name."""
     schema = function.parameters
-    closed = "properties" in schema and not _MORE_PROPERTIES & schema.keys()
+    closed = "properties" in schema and not _MORE_PROPERTIES & schema.keys() and not _requires_others(schema)
     return _document({"additionalProperties": False, **schema} if closed else schema, lenient=not function.strict)
+
+
+def _requires_others(schema: Mapping[str, Any]) -> bool:
+    named, required = schema["properties"], schema.get("required")
+    if not isinstance(named, Mapping) or not isinstance(required, list):
+        return False
+    return any(isinstance(name, str) and name not in named for name in required)
 
 
 def _document(schema: Mapping[str, Any], *, lenient: bool = False) -> str:

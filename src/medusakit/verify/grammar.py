@@ -55,8 +55,8 @@ class Grammars:
                 self._kept.move_to_end(form)
                 return self._kept[form]
         vocabulary = self._vocabulary(llguidance)
-        if trial and (reason := objection(trial)):
-            raise _cannot(reason)
+        if trial:
+            tried(trial)
         try:
             grammar = Grammar(*compiled(llguidance, vocabulary.prepared, form), vocabulary, shown)
         except ValueError as error:
@@ -116,6 +116,12 @@ class Grammar:
     def matcher(self) -> Any:
         """A fresh one, for one answer. Any thread may ask."""
         return self.pristine.deep_copy()
+
+
+def tried(form: str) -> None:
+    """Raises FormError for a form over bytes that cannot be followed, or is too much work."""
+    if reason := objection(form):
+        raise _cannot(reason)
 
 
 def written(schema: Mapping[str, Any]) -> str:

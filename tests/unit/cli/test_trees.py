@@ -44,6 +44,7 @@ def test_what_tree_show_writes_can_be_used(invoke: Invoke, tmp_path: Path) -> No
     ("content", "message"),
     [
         ("[[0], ", "holds no JSON"),
+        ("[" * 100_000, "holds no JSON"),
         ([[1, 0]], "comes before its parent"),
         ([["a"]], "path 0 holds a"),
         ({"nodes": [{"path": [0]}, {}]}, "path 1 is None"),
@@ -64,6 +65,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nor a file") as refusal:
         read_tree(str(tmp_path / "none.json"))
     assert "2x3" in str(refusal.value.hint)
+    for text in ("x" * 5000, "~nobody-of-this-name/tree.json"):
+        with pytest.raises(UsageError, match="nor a file"):
+            read_tree(text)
 
 
 @pytest.mark.parametrize("command", [("run", "hello"), ("chat",), ("compare", "hello")])

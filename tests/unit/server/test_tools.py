@@ -18,6 +18,7 @@ from medusakit.engine.controller import FixedController, PlainController
 from medusakit.engine.engine import Engine
 from medusakit.engine.plan import make_plan
 from medusakit.runtimes.reference import random_reference
+from medusakit.server.logs import LOGGER
 from medusakit.server.service import Options
 from medusakit.settings import SamplingParams
 from medusakit.text.chat import chat_ids
@@ -214,6 +215,51 @@ def test_a_cut_answer_loses_nothing(tokens: int, content: str, calls: list[tuple
         assert streamed(client, request) == (content, calls, "length")
 
 
+@pytest.mark.parametrize("tokens", [len(NOW) + 1, len(f"{NOW}\n<tool_call>\n"), len(f"{NOW}\n{CALL}") - len(LOOK)])
+def test_what_began_a_further_call_is_no_text(tokens: int) -> None:
+    with said(f"{NOW}\n{CALL}", max_tokens=tokens) as (client, request):
+        (choice,) = client.chat.completions.create(**request).choices
+        found = choice.message.content, calls_of(choice.message), choice.finish_reason
+        assert found == (None, [("time", "{}")], "length")
+        assert streamed(client, request) == ("", [("time", "{}")], "length")
+
+
+def test_totals_and_logs_say_tool_calls(caplog: pytest.LogCaptureFixture) -> None:
+    llm = toy_llm()
+    llm.tokenizer.tool_template = "{{ tools | length if tools }}{# <tool_call> with name and arguments #}" + TURNS  # type: ignore[misc]
+    request = {"model": "toy", "messages": QUESTION, "tools": TOOLS[1:], "temperature": 1.0, "seed": 1}
+    caplog.set_level("INFO", LOGGER.name)
+    with toy_server(llm) as service, listening(service) as url:
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none")
+        for more in ({"stream": True, "max_tokens": 150}, {"max_tokens": 150, "stop": "</tool"}, {"max_tokens": 2}):
+            list(client.chat.completions.create(**request, tool_choice="required", **more))
+        client.close()
+        metrics = service.metrics.text().decode()
+    logged = [record.fields for record in caplog.records if record.getMessage() == "request"]
+    assert [line["finish_reasons"] for line in logged] == [["tool_calls"], ["tool_calls"], ["length"]]
+    assert 'request_success_total{finished_reason="tool_calls"} 2.0' in metrics
+    assert 'finished_reason="stop"' not in metrics
+
+
+def test_calls_from_before_are_shown_by_the_template_that_knows_them() -> None:
+    engine = random_engine()
+    engine.tokenizer.chat_template = TEMPLATE  # type: ignore[misc]
+    with serving(engine) as (client, scheduler):
+        result = {"role": "tool", "tool_call_id": "a", "content": "noon"}
+        for choice in ({"tool_choice": "none", "tools": TOOLS}, {}):
+            request = {"model": "toy", "messages": [*QUESTION, call(), result], "max_tokens": 1, **choice}
+            client.chat.completions.create(**request)
+            prompt = Tokenizer(HERMES).decode(scheduler.jobs[-1].ids)
+            assert "<tool_call>" in prompt and "tool(time): noon" in prompt and "tools:" not in prompt
+
+
+def test_a_body_nested_deeper_than_the_stack(client: openai.OpenAI) -> None:
+    schema = '{"a":' * 700 + "1" + "}" * 700
+    body = json.dumps({"model": "toy", "messages": QUESTION, "tools": [tool("f", {"deep": "DEEP"})]})
+    response = httpx.post(f"{client.base_url}chat/completions", content=body.replace('"DEEP"', schema), timeout=120)
+    assert (response.status_code, response.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
 def test_a_conversation_goes_on_with_results() -> None:
     call = {
         "id": "call_1",
@@ -319,7 +365,7 @@ REFUSED = [
     ({"messages": [{"role": "assistant", "tool_calls": []}]}, "missing_parameter", "messages.0.content"),
     *(
         ({"messages": [*QUESTION, call(wrong)]}, "invalid_value", "messages.1.tool_calls.0.function.arguments")
-        for wrong in ("[]", "{", '"x"', {"city": "Rome"}, "[" * 5000, '{"a":' * 500 + "1" + "}" * 500)
+        for wrong in ("[]", '{"a": "\\ud800"}', "{", '"x"', {"a": 1}, "[" * 5000, '{"a":' * 500 + "1" + "}" * 500)
     ),
 ]  # fmt: skip
 

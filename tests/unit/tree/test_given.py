@@ -31,6 +31,8 @@ def test_paths_of_any_kind_become_tuples(tree: Any) -> None:
         ("wide", "'wide' is neither auto, dynamic, static, nor depth x branching"),
         ("9x9", "1024 nodes"),
         ("0x2", "has no nodes"),
+        (np.array(3), "ndarray is neither"),
+        ([np.array(3)], "path 0 is 3"),
         ([], f"0 paths; expected 1 to {MAX_PATHS}"),
         ([[rank] for rank in range(MAX_PATHS + 1)], f"{MAX_PATHS + 1} paths"),
         ([[0], [0]], "repeated"),

@@ -134,6 +134,27 @@ def test_functions_that_are_too_much_together(monkeypatch: pytest.MonkeyPatch) -
     assert not isinstance(refusal.value, UncallableError)
 
 
+def test_looking_for_the_function_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr("medusakit.verify.grammar.objection", lambda trial: tried.append(trial) or "too large")
+    monkeypatch.setattr("medusakit.verify.calls.BLAME_S", -1.0)
+    fresh = Grammars(MarkedTokenizer(), MarkedTokenizer.vocab_size)  # type: ignore[arg-type]
+    with pytest.raises(FormError, match="functions together"):
+        call_grammar(fresh, Calling(HERMES, FUNCTIONS))
+    assert len(tried) == 1
+
+
+@pytest.mark.parametrize("required", [["a", "b"], [["a"]], 5])
+def test_a_property_may_be_required_that_is_not_named(grammars: Grammars, required: Any) -> None:
+    schema = {"type": "object", "properties": {"a": {"const": 1}}, "required": required}
+    calling = Calling(HERMES, (Function("f", schema),))
+    if required != ["a", "b"]:
+        with pytest.raises(UncallableError):
+            call_grammar(grammars, calling)
+    else:
+        assert ends(grammars, calling, '<tool_call>\n{"name": "f", "arguments": {"a": 1, "b": [2]}}\n</tool_call>')
+
+
 @pytest.mark.parametrize("strict", [True, False])
 def test_what_is_not_known_is_refused_or_left_out(grammars: Grammars, strict: bool) -> None:
     schema: dict[str, Any] = {"type": "object", "properties": {"x": {"type": "array", "uniqueItems": True}}}
