@@ -12,6 +12,7 @@ import click
 from medusakit.cli.app import App, current_app
 from medusakit.cli.drawing import draw
 from medusakit.cli.group import Decorated, Group
+from medusakit.cli.joint import joint
 from medusakit.cli.options import json_option, settings
 from medusakit.errors import MissingExtraError
 
@@ -194,3 +195,4 @@ def answers(file: Path, work: Path) -> None:
 
 
 train.add_command(draw)
+train.add_command(joint)

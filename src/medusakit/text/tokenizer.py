@@ -88,6 +88,11 @@ class Tokenizer:
         """bos_token, eos_token, unk_token, pad_token where the model has them, for chat templates."""
         return self._vocabulary.names
 
+    @property
+    def rules(self) -> str:
+        """Normalising, splitting and the vocabulary as JSON of the tokenizers library, without its control tokens."""
+        return str(self._backend.to_str())
+
     @cached_property
     def hash(self) -> str:
         """sha256 hex over pieces and control ids: equal for a GGUF file and a folder of one vocabulary."""

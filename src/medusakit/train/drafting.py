@@ -77,7 +77,7 @@ def tree_stage(place: Place, backbone: Backbone, dataset: Dataset, licenses: Map
     calibration = place.book.result(f"calibrate-{place.family}")
     heads = place.book.result(f"heads-{place.family}")
     candidate = place.work / f"candidate-{place.family}"
-    settings = _portable(place)
+    settings = portable(place)
     inputs = {"ranks": calibration["sha256"], "settings": settings, "machine": machine_name()}
 
     def work() -> Values:
@@ -178,10 +178,10 @@ def _measured_budget(place: Place, artifact: Artifact) -> Budget:
     return budget
 
 
-def _portable(place: Place) -> Values:
+def portable(place: Place) -> Values:
     """The recipe without folders of this machine."""
     recipe = place.recipe
-    settings: Values = recipe.model_dump(mode="json")
+    settings: Values = recipe.model_dump(mode="json", exclude={"joint"})
     settings["model"] = Path(recipe.model).name if Path(recipe.model).exists() else recipe.model
     settings["capture"] = [Path(name).name for name in recipe.capture]
     for key in ("files", "answered"):

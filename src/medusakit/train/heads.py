@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,13 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from medusakit.artifact.files import make_folder, write_atomic
+from medusakit.artifact.files import make_folder
 from medusakit.artifact.schema import DrafterConfig
 from medusakit.drafters.registry import FAMILIES
 from medusakit.drafters.rows import TableRows, rms_normalised
 from medusakit.drafters.vocab import choose_draft_ids, coverage, draft_positions
 from medusakit.errors import DatasetError, UsageError
 from medusakit.models.spec import WeightSource
+from medusakit.train.checkpoint import Checkpoint
 from medusakit.train.dataset import Dataset
 from medusakit.train.heads_config import HeadsConfig
 from medusakit.train.heads_data import count_tokens, epoch_batches, make_batch
@@ -104,7 +104,7 @@ def train_heads(
     is of another model's width; UsageError or ArtifactError for settings that no drafter can have.
     """
     run = _Run(dataset, source, config, always_ids)
-    checkpoint = _Checkpoint(make_folder(work) / CHECKPOINT, run.identity())
+    checkpoint = Checkpoint(make_folder(work) / CHECKPOINT, run.identity())
     checkpoint.restore(run.trainer)
     meter = Meter(f"heads {config.family}", run.trainer.total_steps, on_progress, unit="steps")
     with deferred_interrupt() as pressed:
@@ -114,11 +114,18 @@ def train_heads(
     return trained
 
 
+def untrained_heads(
+    dataset: Dataset, source: WeightSource, config: HeadsConfig, *, always_ids: Iterable[int] = ()
+) -> TrainedHeads:
+    """What `train_heads` begins with."""
+    return _Run(dataset, source, config, always_ids).result()
+
+
 class _Run:
     def __init__(self, dataset: Dataset, source: WeightSource, config: HeadsConfig, always_ids: Iterable[int]) -> None:
         self.config, self._dataset = config, dataset
         self._check(dataset, source)
-        self._indices, self._lengths = _training_answers(dataset, config)
+        self._indices, self._lengths = training_answers(dataset, config)
         if not self._lengths or max(self._lengths) < 2:
             raise DatasetError("the training set has no answer of two tokens or more", hint="medusa train distill")
         counts = count_tokens((dataset[index] for index in self._indices.tolist()), source.spec.vocab_size)
@@ -191,7 +198,7 @@ class _Run:
             )
 
 
-def _training_answers(dataset: Dataset, config: HeadsConfig) -> tuple[NDArray[np.int64], list[int]]:
+def training_answers(dataset: Dataset, config: HeadsConfig) -> tuple[NDArray[np.int64], list[int]]:
     """(indices, generated tokens) of the answers to train on."""
     indices = dataset.split(config.held_out, seed=config.seed)[0]
     lengths = np.array([dataset[index].num_generated for index in indices.tolist()], np.int64)
@@ -210,27 +217,6 @@ def load_backdrop(source: WeightSource, draft_ids: NDArray[np.int64]) -> Backdro
         torch.from_numpy(embedding),
         torch.from_numpy(draft_positions(draft_ids, source.spec.vocab_size)),
     )
-
-
-class _Checkpoint:
-    """One file, replaced atomically; refused if it belongs to other settings or data."""
-
-    def __init__(self, path: Path, identity: dict[str, Any]) -> None:
-        self._path, self._identity = path, identity
-
-    def save(self, trainer: Trainer) -> None:
-        """Raises RuntimeFailure on a full disk; the last checkpoint then stays."""
-        buffer = io.BytesIO()
-        torch.save({"identity": self._identity, "trainer": trainer.state_dict()}, buffer)
-        write_atomic(self._path, buffer.getvalue())
-
-    def restore(self, trainer: Trainer) -> None:
-        if not self._path.exists():
-            return
-        state = torch.load(self._path, weights_only=True)
-        if state["identity"] != self._identity:
-            raise UsageError(f"{self._path} was begun with other settings or other data", hint=f"rm {self._path}")
-        trainer.load_state_dict(state["trainer"])
 
 
 def _note(report: StepReport) -> str:

@@ -36,6 +36,9 @@ class Backdrop:
     embedding: Tensor
     positions: Tensor
 
+    def to(self, device: torch.device | str) -> Backdrop:
+        return Backdrop(self.head.to(device), self.embedding.to(device), self.positions.to(device))
+
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
@@ -63,18 +66,23 @@ class Depth:
     masked: int
 
 
-def depths_of(net: nn.Module, batch: Batch, backdrop: Backdrop) -> Generator[Depth, Tensor | None, None]:
+def depths_of(
+    net: nn.Module, batch: Batch, backdrop: Backdrop, hidden: Tensor | None = None
+) -> Generator[Depth, Tensor | None, None]:
     """Run the network along the true path of every answer. Only places with a usable label go on.
 
-    send  [M] bool: which of those go on to the next depth (all of them, if nothing is sent)
+    hidden  [B, T, d] what the network reads; None: the batch's own states
+    send    [M] bool: which of those go on to the next depth (all of them, if nothing is sent)
     """
-    answer, row = (torch.from_numpy(part) for part in batch.places())
-    hidden = torch.from_numpy(batch.hidden).float()
-    states = net(hidden, backdrop.embedding[torch.from_numpy(batch.tokens)], (answer, row))
+    hidden = torch.from_numpy(batch.hidden).float() if hidden is None else hidden
+    device = hidden.device
+    answer, row = (torch.from_numpy(part).to(device) for part in batch.places())
+    states = net(hidden, backdrop.embedding[torch.from_numpy(batch.tokens).to(device)], (answer, row))
     going_on: Tensor | None = None
     for head in range(int(net.max_depth)):
         state = states.send(going_on)
-        target, label = (torch.from_numpy(part) for part in batch.labels((answer.numpy(), row.numpy()), head))
+        places = answer.cpu().numpy(), row.cpu().numpy()
+        target, label = (torch.from_numpy(part).to(device) for part in batch.labels(places, head))
         place = torch.where(label >= 0, backdrop.positions[label.clamp(min=0)], -1)
         going_on = (place >= 0).nonzero()[:, 0]
         masked = int((label >= 0).sum()) - len(going_on)
@@ -133,40 +141,8 @@ class Trainer:
             self._average.load_state_dict(state["average"])
 
     def _loss(self, batch: Batch) -> tuple[Tensor, StepReport]:
-        """sum_k decay^k CE_k / rows, in the format of the run.
-
-        A place whose label the drafter holds for improbable goes no deeper: no tree would follow it there.
-        """
-        total, losses, top1, masked = torch.zeros(()), [], [], 0
-        rows = len(batch.places()[0])
-        hidden = torch.from_numpy(batch.hidden).float()
         with self._format():
-            depths = depths_of(self.net, batch, self._backdrop)
-            wanted: Tensor | None = None
-            for head in range(self.config.depth):
-                depth = depths.send(wanted)
-                targets = soft_targets(hidden[depth.target_rows], self._projection, depth.labels, hard=self.config.hard,
-                                       top=self.config.top)  # fmt: skip
-                weight = self.config.decay**head / rows
-                weights = torch.full((len(depth.labels),), weight)
-                loss, likely = sparse_cross_entropy(depth.states, self._rows_of(head), targets, weights)
-                total = total + loss
-                losses.append(float(loss.detach()) / weight / max(len(depth.labels), 1))
-                top1.append(self._top1(depth, head))
-                masked += depth.masked
-                wanted = likely >= self.config.survival
-        return total, StepReport(tuple(losses), tuple(top1), batch.num_rows, masked)
-
-    def _rows_of(self, head: int) -> Tensor:
-        """The projection of a head: the frozen rows, or its own."""
-        own = getattr(self.net, "projection", None)
-        return self._projection if own is None else own[head]
-
-    def _top1(self, depth: Depth, head: int) -> float:
-        with torch.no_grad():
-            states = depth.states[:_LOG_ROWS].to(self._projection.dtype)
-            best = (states @ self._rows_of(head).to(states.dtype).T).argmax(-1)
-        return float((best == depth.labels[:_LOG_ROWS]).float().mean()) if len(best) else 0.0
+            return heads_loss(self.net, batch, self._backdrop, self._projection, self.config)
 
     def _rate(self) -> float:
         """Linear warm-up, then a cosine down to `final_rate`."""
@@ -184,3 +160,45 @@ class Trainer:
 
     def _format(self) -> AbstractContextManager[Any]:
         return torch.autocast("cpu", dtype=torch.bfloat16) if self.config.bf16 else nullcontext()
+
+
+def heads_loss(
+    net: nn.Module,
+    batch: Batch,
+    backdrop: Backdrop,
+    projection: Tensor,
+    config: HeadsConfig,
+    hidden: Tensor | None = None,
+) -> tuple[Tensor, StepReport]:
+    """sum_k decay^k CE_k / rows, in the format of the run.
+
+    A place whose label the drafter holds for improbable goes no deeper: no tree would follow it there.
+    projection  [Vd, d] the draft vocabulary's rows of the LM head in that format
+    hidden      [B, T, d] what the network reads; None: the batch's own states, of which the targets always are
+    """
+    device = projection.device
+    total, losses, top1, masked = torch.zeros((), device=device), [], [], 0
+    rows = len(batch.places()[0])
+    teacher = torch.from_numpy(batch.hidden).to(device).float()
+    depths = depths_of(net, batch, backdrop, hidden)
+    wanted: Tensor | None = None
+    for head in range(config.depth):
+        depth = depths.send(wanted)
+        targets = soft_targets(teacher[depth.target_rows], projection, depth.labels, hard=config.hard, top=config.top)
+        own = getattr(net, "projection", None)
+        read = projection if own is None else own[head]
+        weight = config.decay**head / rows
+        weights = torch.full((len(depth.labels),), weight, device=device)
+        loss, likely = sparse_cross_entropy(depth.states, read, targets, weights)
+        total = total + loss
+        losses.append(float(loss.detach()) / weight / max(len(depth.labels), 1))
+        top1.append(_top1(depth, read, projection.dtype))
+        masked += depth.masked
+        wanted = likely >= config.survival
+    return total, StepReport(tuple(losses), tuple(top1), batch.num_rows, masked)
+
+
+def _top1(depth: Depth, read: Tensor, dtype: torch.dtype) -> float:
+    with torch.no_grad():
+        best = (depth.states[:_LOG_ROWS].to(dtype) @ read.to(dtype).T).argmax(-1)
+    return float((best == depth.labels[:_LOG_ROWS]).float().mean()) if len(best) else 0.0

@@ -29,7 +29,7 @@ class Targets:
 
 def hard_targets(labels: Tensor) -> Targets:
     """Plain cross entropy. labels [N] int64 draft ids."""
-    return Targets(labels[:, None], torch.ones(len(labels), 1))
+    return Targets(labels[:, None], torch.ones(len(labels), 1, device=labels.device))
 
 
 def soft_targets(hidden: Tensor, projection: Tensor, labels: Tensor, *, hard: float, top: int = 16) -> Targets:
@@ -43,7 +43,7 @@ def soft_targets(hidden: Tensor, projection: Tensor, labels: Tensor, *, hard: fl
     with torch.no_grad():
         best = (hidden.to(projection.dtype) @ projection.T).topk(top, dim=-1)
         probs = torch.softmax(best.values.float(), dim=-1) * (1.0 - hard)
-    share = torch.full((len(labels), 1), hard)
+    share = torch.full((len(labels), 1), hard, device=labels.device)
     return Targets(torch.cat([labels[:, None], best.indices], 1), torch.cat([share, probs], 1))
 
 
@@ -79,3 +79,39 @@ def sparse_cross_entropy(x: Tensor, projection: Tensor, targets: Targets, weight
         return -(weights[:, None] * targets.probs * log_q).sum(), log_q[:, 0].detach().exp()
     result: tuple[Tensor, Tensor] = _SparseCrossEntropy.apply(x, projection, targets.ids, targets.probs, weights)
     return result
+
+
+class _Divergence(torch.autograd.Function):  # type: ignore[misc]  # torch is not typed for mypy here
+    """sum_rows KL(softmax(t W^T) || softmax(x W^T)) with W and t frozen, in pieces of rows: never [N, V] at once.
+
+    In a short format the student's scores are the teacher's plus (x - t) W^T: of nearly equal states the difference is
+    then as exact as the states are, where two products would each be rounded.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, teacher: Tensor, projection: Tensor, rows: int) -> Tensor:
+        total, gradients = x.new_zeros((), dtype=torch.float32), []
+        for states, anchors in zip(x.split(rows), teacher.split(rows), strict=True):
+            p = torch.softmax((anchors.to(projection.dtype) @ projection.T).float(), dim=-1)
+            change = ((states - anchors).to(projection.dtype) @ projection.T).float()
+            total -= torch.dot(p.flatten(), change.flatten())
+            q = change.exp_().mul_(p)  # up to its sum: softmax(a + c) = softmax(a) e^c / sum(softmax(a) e^c)
+            mass = q.sum(-1, keepdim=True)
+            total += mass.log().sum()
+            gradients.append(q.div_(mass).sub_(p).to(projection.dtype) @ projection)
+        ctx.save_for_backward(torch.cat(gradients).to(x.dtype))
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * grads[0].to(gradient.dtype), None, None, None
+
+
+def divergence(x: Tensor, teacher: Tensor, projection: Tensor, *, rows: int = 64) -> Tensor:
+    """Sum over N rows of KL(teacher || student). x, teacher [N, d] float32; projection [V, d], frozen.
+
+    rows  at a time, which bounds memory: rows * V floats, a few times
+    """
+    total: Tensor = _Divergence.apply(x, teacher, projection, rows)
+    return total

@@ -1,6 +1,7 @@
 """All stages in order, from seeds to artifact. Every stage is resumable, and a finished one is not run again.
 
 seeds -> distill, capture -> heads -> calibrate -> tree -> artifact
+                          -> joint -> quality: the model is tuned too (joint/stage.py), only where that is asked for
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from medusakit.artifact.files import make_folder, sha256_file
 from medusakit.artifact.io import Artifact, load_artifact
 from medusakit.artifact.schema import Backbone
+from medusakit.errors import UsageError
 from medusakit.train.capture import capture
 from medusakit.train.dataset import Dataset, read_manifest
 from medusakit.train.distill import distill
@@ -22,6 +25,9 @@ from medusakit.train.provenance import backbone_of
 from medusakit.train.recipe import Recipe
 from medusakit.train.seeds import make_seeds, read_json_lines, read_seeds
 from medusakit.train.stages import StageBook, Values, digest
+
+if TYPE_CHECKING:
+    from medusakit.train.joint.stage import JointPlace
 
 STAGES = ("seeds", "distill", "capture", "heads", "calibrate", "tree", "artifact")
 
@@ -65,6 +71,8 @@ class Pipeline:
             "calibrate": self._calibrate,
             "tree": self._tree,
             "artifact": self._artifact,
+            "joint": self._joint,
+            "quality": self._quality,
         }
         return steps[stage]()
 
@@ -170,6 +178,23 @@ class Pipeline:
         from medusakit.train.drafting import artifact_stage
 
         return artifact_stage(self._place(), self.out)
+
+    def _joint(self) -> Values:
+        from medusakit.train.joint.stage import joint_stage
+
+        return joint_stage(self._joint_place(), self._licenses(), self.out)
+
+    def _quality(self) -> Values:
+        from medusakit.train.joint.quality import quality_stage
+
+        return quality_stage(self._joint_place(), self._licenses(), self.out)
+
+    def _joint_place(self) -> JointPlace:
+        from medusakit.train.joint.stage import JointPlace
+
+        if self.model.resolved is None:
+            raise UsageError("joint training needs the model's files", hint="-m MODEL")
+        return JointPlace(self._place(), self.dataset(), self.model.resolved)
 
     def _place(self) -> Place:
         return Place(self.recipe, self.model, self.work, self._book, self.on_progress)

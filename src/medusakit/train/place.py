@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from medusakit.models.resolve import ResolvedModel
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.base import Runtime
 from medusakit.text.tokenizer import Tokenizer
@@ -16,12 +17,16 @@ from medusakit.train.stages import StageBook
 
 @dataclass(frozen=True, slots=True)
 class OpenModel:
-    """The model to train for. `runtime(rows)` opens it on this machine; a stage closes what it opened."""
+    """The model to train for. `runtime(rows)` opens it on this machine; a stage closes what it opened.
+
+    resolved  where its files lie; None for a model of tests
+    """
 
     source: WeightSource
     tokenizer: Tokenizer
     runtime: Callable[[int], Runtime]
     threads: int | None = None
+    resolved: ResolvedModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +58,4 @@ def open_model(recipe: Recipe, *, threads: int | None = None, offline: bool = Fa
         context = min(source.spec.context_length, max(longest, 1024))
         return load_onnx(source, weights=recipe.weights, threads=threads, max_rows=rows, max_context=context)
 
-    return OpenModel(source, load_tokenizer(resolved), runtime, threads)
+    return OpenModel(source, load_tokenizer(resolved), runtime, threads, resolved)

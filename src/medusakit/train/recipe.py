@@ -6,6 +6,7 @@ capture = ["answers.jsonl.gz"]
 [distill]                  # train/distill.py      DistillConfig
 [endpoint]                 # train/endpoint_answers.py EndpointConfig, only where a server answers
 [heads]                    # train/heads_config.py HeadsConfig
+[joint]                    # train/joint/config.py JointConfig, only of `medusa train joint`
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from medusakit.errors import ConfigError
 from medusakit.train.distill import DistillConfig
 from medusakit.train.endpoint_answers import EndpointConfig
 from medusakit.train.heads_config import HeadsConfig
+from medusakit.train.joint.config import JointConfig
 from medusakit.train.seeds import SeedConfig
 
 DEFAULT_TOKENS = 150_000
@@ -45,6 +47,7 @@ class Recipe(BaseModel):
     distill: DistillConfig = Field(default_factory=lambda: DistillConfig(max_tokens=DEFAULT_TOKENS))
     endpoint: EndpointConfig | None = None
     heads: HeadsConfig = Field(default_factory=lambda: HeadsConfig.model_validate({}))
+    joint: JointConfig = Field(default_factory=lambda: JointConfig.model_validate({}))
     tree_nodes: int = Field(default=63, ge=1, le=255)
 
     def located(self, folder: Path) -> Recipe:

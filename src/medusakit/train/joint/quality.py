@@ -1,0 +1,193 @@
+"""The quality report: what joint training did to the model, and what it gained, on conversations held out of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from medusakit.artifact.files import sha256_file, write_atomic
+from medusakit.errors import MissingExtraError
+from medusakit.llm import LLM
+from medusakit.settings import SamplingParams
+from medusakit.train.joint.merge import trained_part
+from medusakit.train.joint.net import hidden_states, tuned
+from medusakit.train.joint.run import open_accelerator
+from medusakit.train.joint.scores import Change, Scores, change, difference, tell
+from medusakit.train.joint.speed import decode, ratio
+from medusakit.train.joint.stage import TRAINED, JointPlace, read_trained, save_heads, train_heads_and_backbone
+from medusakit.train.progress import Meter, OnProgress
+from medusakit.train.provenance import backbone_of
+from medusakit.train.shards import Sample
+from medusakit.train.stages import Values
+
+QUALITY = "quality.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """The same of two kinds of answers: drawn from the original model at temperature 1, and written as in training."""
+
+    drawn: Scores
+    written: Scores
+
+
+def quality_stage(at: JointPlace, licenses: Mapping[str, str], out: Path) -> Values:
+    """Measure, and write OUT/medusa/quality.json. Trainings that are finished stay when it is cut."""
+    quality = at.config.quality
+    inputs = {"trained": sha256_file(at.work / TRAINED), "quality": quality.model_dump(mode="json")}
+    file = out / "medusa" / QUALITY
+
+    def work() -> Values:
+        document = _measure(at, licenses, out)
+        write_atomic(file, (json.dumps(document, indent=1) + "\n").encode())
+        at.place.book.say("quality", _verdict(document))
+        return {"summary": _verdict(document), **document}
+
+    return at.place.book.run("quality", inputs, [file], work)
+
+
+def _measure(at: JointPlace, licenses: Mapping[str, str], out: Path) -> Values:
+    quality = at.config.quality
+    calibration, asked = at.held_out()
+    prompts = [sample.ids[: sample.prompt_len].tolist() for sample in asked if sample.turn == 0][: quality.prompts]
+    baseline, expected = _heads_only(at, calibration, licenses)
+    drawn = draw(str(at.resolved.path), prompts, quality.max_new_tokens, at)
+    kinds = {"drawn": drawn, "written": asked[: len(prompts)]}
+    original, joint, tasks = _both(at, kinds, out)
+    naive = _naive(at, kinds) if quality.naive else None
+    return {
+        "answers": {name: len(samples) for name, samples in kinds.items()},
+        "tokens": {name: int(sum(sample.num_generated for sample in samples)) for name, samples in kinds.items()},
+        "perplexity": _perplexities(original.drawn, joint.drawn, naive and naive.drawn),
+        "perplexity_written": _perplexities(original.written, joint.written, naive and naive.written),
+        "agreement": {
+            "tuned": round(joint.written.agreement(original.written), 4),
+            "naive": naive and round(naive.written.agreement(original.written), 4),
+        },
+        "tasks": tasks,
+        "tau": _taus(at, prompts, baseline, out) | {"expected_heads_only": expected},
+    }
+
+
+def _heads_only(at: JointPlace, calibration: Sequence[Sample], licenses: Mapping[str, str]) -> tuple[Path, Values]:
+    """Heads on the untouched model: the same data, and as many passes over it as joint training made in all."""
+    recipe, model = at.place.recipe, at.place.model
+    heads = at.heads(stages=2, epochs=recipe.heads.epochs * (at.config.stages - 1) + at.config.epochs)
+    path = at.work / "heads-only"
+    backbone = backbone_of(model.source, model.tokenizer)
+    expected = save_heads(path, heads, calibration, at, backbone, source=model.source, licenses=licenses, metrics={})
+    return path, dict(expected)
+
+
+def draw(model: str, prompts: Sequence[Sequence[int]], max_new_tokens: int, at: JointPlace) -> list[Sample]:
+    """Answers of the untouched model at temperature 1, one a prompt: draws from its own distribution, on which no
+    other model's perplexity is lower in expectation, and the excess is exp KL."""
+    meter = Meter("draw", len(prompts), at.place.on_progress, unit="prompts")
+    found = []
+    with LLM.load(model, heads="none", weights="f32", threads=at.place.model.threads) as llm:
+        width = llm.runtime.spec.hidden_size
+        for number, prompt in enumerate(prompts):
+            params = SamplingParams(max_tokens=max_new_tokens, temperature=1.0, seed=number)
+            with llm.stream_ids(prompt, params) as stream:
+                for _ in stream:
+                    pass
+                ids = np.array([*prompt, *stream.result.token_ids], np.int32)
+            hidden = np.zeros((len(ids) - len(prompt), width), np.float16)
+            found.append(Sample(ids, len(prompt), hidden, number, 0))
+            meter.report(len(found))
+    meter.finish(len(found), f"{sum(sample.num_generated for sample in found):,} tokens at temperature 1")
+    return found
+
+
+def _both(at: JointPlace, kinds: Mapping[str, Sequence[Sample]], out: Path) -> tuple[Kinds, Kinds, Values]:
+    """(original, tuned, task scores of both): one model in memory, its adapter off and on."""
+    model = tuned(at.open_backbone(), at.config, trained_part(read_trained(at), "backbone"))
+    joint = _scores(model, kinds, "tuned", at.place.on_progress)
+    with model.disable_adapter():
+        original = _scores(model, kinds, "original", at.place.on_progress)
+    return original, joint, _tasks(at, model, out) if at.config.quality.tasks else {}
+
+
+def _naive(at: JointPlace, kinds: Mapping[str, Sequence[Sample]]) -> Kinds:
+    config = at.config.naive()
+    begun = at.heads(stages=config.stages)
+    trained = train_heads_and_backbone(at, config, begun, "naive", open_accelerator(),
+                                       tokens=at.config.quality.naive_tokens)  # fmt: skip
+    model = tuned(at.open_backbone(), config, trained_part(trained, "backbone"))
+    return _scores(model, kinds, "naive", at.place.on_progress)
+
+
+def _scores(model: Any, kinds: Mapping[str, Sequence[Sample]], stage: str, on_progress: OnProgress) -> Kinds:
+    projection = model.get_output_embeddings().weight.detach()
+    found = {
+        name: tell(
+            lambda ids: hidden_states(model, ids), projection, samples, stage=stage, on_progress=on_progress
+        ).scores
+        for name, samples in kinds.items()
+    }
+    return Kinds(**found)
+
+
+def _tasks(at: JointPlace, model: Any, out: Path) -> Values:
+    """{task: {original, tuned}}; without lm-eval, the reason."""
+    from transformers import AutoTokenizer
+
+    from medusakit.train.joint.tasks import task_scores
+
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    try:
+        joint = task_scores(model.base_model.model, tokenizer)
+        with model.disable_adapter():
+            original = task_scores(model.base_model.model, tokenizer)
+    except MissingExtraError as error:
+        at.place.book.say("quality", f"no task scores: {error.message}; {error.hint}")
+        return {"not_measured": error.message}
+    return {task: {"original": original[task], "tuned": joint[task]} for task in joint}
+
+
+def _taus(at: JointPlace, prompts: Sequence[Sequence[int]], baseline: Path, out: Path) -> Values:
+    quality, place = at.config.quality, at.place
+    family = place.recipe.heads.family
+
+    def run(model: Path, heads: Path, stage: str) -> Any:
+        return decode(str(model), heads, prompts, family=family, budget=quality.budget, stage=stage,
+                      max_new_tokens=quality.max_new_tokens, threads=place.model.threads,
+                      on_progress=place.on_progress)  # fmt: skip
+
+    alone = run(at.resolved.path, baseline, "heads only")
+    both = run(out, out / "medusa", "joint")
+    found, low, high = ratio(both, alone)
+    return {
+        "heads_only": round(alone.tau, 4),
+        "joint": round(both.tau, 4),
+        "ratio": {"value": round(found, 4), "low": round(low, 4), "high": round(high, 4)},
+        "budget": quality.budget,
+        "prompts": len(prompts),
+    }
+
+
+def _perplexities(original: Scores, joint: Scores, naive: Scores | None) -> Values:
+    """Perplexities, and their changes in per cent with 95 % intervals over conversations."""
+
+    def shown(found: Change) -> Values:
+        return asdict(found)
+
+    values: Values = {"original": round(original.perplexity, 4), "tuned": round(joint.perplexity, 4)}
+    changes = {"tuned": shown(change(joint, original))}
+    if naive is not None:
+        values["naive"] = round(naive.perplexity, 4)
+        changes["naive"] = shown(change(naive, original))
+        changes["naive_above_tuned"] = shown(difference(naive, joint, original))
+    return {**values, "change_percent": changes}
+
+
+def _verdict(document: Values) -> str:
+    tau, moved = document["tau"], document["perplexity"]["change_percent"]["tuned"]
+    gain = tau["ratio"]["value"]
+    return (f"{tau['joint']:.2f} tokens a step, heads alone {tau['heads_only']:.2f} ({gain:.2f} times); "
+            f"perplexity {moved['percent']:+.2f} % ({moved['low']:+.2f} to {moved['high']:+.2f})")  # fmt: skip
