@@ -37,17 +37,16 @@ def save_merged(adapted: Any, resolved: ResolvedModel, folder: Path) -> None:
     Raises ModelError where the tokenizer written there would not be the model's own.
     """
     model = adapted.merge_and_unload()
+    _forget_format(model)
     model.save_pretrained(folder)
-    _plain_config(folder / "config.json")
     save_tokenizer(resolved, folder)
 
 
-def _plain_config(file: Path) -> None:
-    """Without the name of the file that a GGUF's weights came from, and its format: what lies here is float32."""
-    config = json.loads(file.read_text(encoding="utf-8"))
-    for key in ("quantization_config", "_name_or_path"):
-        config.pop(key, None)
-    file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+def _forget_format(model: Any) -> None:
+    """A GGUF's reader leaves float32 weights, and a note that they are quantised, with which nothing can be saved."""
+    model.hf_quantizer = None
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
 
 
 def save_tokenizer(resolved: ResolvedModel, folder: Path) -> None:
@@ -62,6 +61,8 @@ def save_tokenizer(resolved: ResolvedModel, folder: Path) -> None:
         file, rules = folder / "tokenizer.json", json.loads(own.rules)
         written = json.loads(file.read_text(encoding="utf-8"))
         written |= {key: rules[key] for key in ("normalizer", "pre_tokenizer", "model")}
+        # transformers adds tokens of its own where it thinks that one is missing
+        written["added_tokens"] = [token for token in written["added_tokens"] if token["id"] < own.vocab_size]
         file.write_text(json.dumps(written, ensure_ascii=False), encoding="utf-8")
     else:
         for name in _TOKENIZER_FILES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -104,7 +105,9 @@ def with_adapter(model: Any, config: JointConfig) -> Any:
         target_modules="all-linear",  # peft leaves out the output layer
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(model, settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that is going away
+        return get_peft_model(model, settings)
 
 
 def tuned(model: Any, config: JointConfig, trained: dict[str, Tensor]) -> Any:

@@ -63,11 +63,11 @@ def _measure(at: JointPlace, licenses: Mapping[str, str], out: Path) -> Values:
     return {
         "answers": {name: len(samples) for name, samples in kinds.items()},
         "tokens": {name: int(sum(sample.num_generated for sample in samples)) for name, samples in kinds.items()},
-        "perplexity": _perplexities(original.drawn, joint.drawn, naive and naive.drawn),
-        "perplexity_written": _perplexities(original.written, joint.written, naive and naive.written),
+        "perplexity": _perplexities(original.drawn, joint.drawn, naive.drawn if naive else None),
+        "perplexity_written": _perplexities(original.written, joint.written, naive.written if naive else None),
         "agreement": {
             "tuned": round(joint.written.agreement(original.written), 4),
-            "naive": naive and round(naive.written.agreement(original.written), 4),
+            "naive": round(naive.written.agreement(original.written), 4) if naive else None,
         },
         "tasks": tasks,
         "tau": _taus(at, prompts, baseline, out) | {"expected_heads_only": expected},

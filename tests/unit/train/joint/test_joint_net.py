@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ def test_a_gguf_becomes_a_folder_of_the_same_ids(tmp_path: Path) -> None:
 def test_a_folder_without_its_tokenizer_is_refused(tmp_path: Path) -> None:
     resolved = model_folder(tmp_path / "m")
     (tmp_path / "out").mkdir()
+    shutil.copy(tmp_path / "m" / "config.json", tmp_path / "out")
     save_tokenizer(resolved, tmp_path / "out")
     (tmp_path / "m" / "tokenizer_config.json").write_text('{"chat_template": "another"}')
     (tmp_path / "m" / "chat_template.jinja").unlink(missing_ok=True)

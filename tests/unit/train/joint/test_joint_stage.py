@@ -42,8 +42,8 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 def recipe(folder: Path) -> Recipe:
     return Recipe(
         model=str(folder),
-        seeds=SeedConfig(templates=10, turn_shares=(0.5,), max_chars=60),
-        distill=DistillConfig(rows=4, max_new_tokens=8, max_prompt_tokens=200, shard_tokens=60),
+        seeds=SeedConfig(templates=30, turn_shares=(0.3,), max_chars=120),
+        distill=DistillConfig(rows=4, max_new_tokens=8, max_prompt_tokens=400, shard_tokens=60),
         heads=HEADS,
         joint=JOINT.model_copy(update={"quality": QUALITY, "batch_tokens": 512}),
         tree_nodes=7,
@@ -51,7 +51,7 @@ def recipe(folder: Path) -> Recipe:
 
 
 def test_answers_to_a_tuned_model_and_its_report(tmp_path: Path) -> None:
-    model_folder(tmp_path / "m")
+    model_folder(tmp_path / "m", max_position_embeddings=512)
     made, out, notes = recipe(tmp_path / "m"), tmp_path / "tuned", list[str]()
 
     def watch(progress: Progress) -> None:
