@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from medusakit.engine.events import FinishReason, GenerationResult, GenerationStats, TokenEvent
+from medusakit.runtimes.base import Capabilities
 from medusakit.settings import SamplingParams
 
 GREEDY = SamplingParams()
@@ -123,7 +124,7 @@ class FakeLLM:
         spec = SimpleNamespace(name="fake", family="llama", num_layers=1, hidden_size=8, vocab_size=512)
         return SimpleNamespace(
             spec=spec,
-            capabilities=SimpleNamespace(weights="f32", exact="bitwise-ties", max_context=64, requantised=0, limit=""),
+            capabilities=Capabilities("f32", "bitwise-ties", max_rows=1, max_context=64),
         )
 
     def stream(

@@ -94,7 +94,8 @@ class Key:
     def _example(self) -> str:
         if self.kind == "bool":
             return str(self.default).lower()
-        fallback = "TEXT" if self.kind in ("str", "list") else f"{self.setting.low or 0:g}"
+        text = next(iter(self.setting.choices), "TEXT")
+        fallback = text if self.kind in ("str", "list") else f"{self.setting.low or 0:g}"
         return str(self.default) if self.default not in (None, ()) else fallback
 
 

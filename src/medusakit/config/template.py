@@ -18,7 +18,8 @@ def template() -> str:
 def _line(key: Key) -> str:
     if key.default is not None:
         return _toml(key.default)
-    return f"{_toml('...') if key.kind == 'str' else round(key.setting.low or 0)}  # unset by default"
+    text = next(iter(key.setting.choices), "...")
+    return f"{_toml(text) if key.kind == 'str' else round(key.setting.low or 0)}  # unset by default"
 
 
 def _toml(value: Any) -> str:
