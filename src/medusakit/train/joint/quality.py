@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from medusakit.artifact.files import sha256_file, write_atomic
 from medusakit.errors import MissingExtraError
@@ -20,12 +22,13 @@ from medusakit.train.joint.run import open_accelerator
 from medusakit.train.joint.scores import Change, Scores, change, difference, tell
 from medusakit.train.joint.speed import decode, ratio
 from medusakit.train.joint.stage import TRAINED, JointPlace, read_trained, save_heads, train_heads_and_backbone
-from medusakit.train.progress import Meter, OnProgress
+from medusakit.train.progress import Meter
 from medusakit.train.provenance import backbone_of
 from medusakit.train.shards import Sample
-from medusakit.train.stages import Values
+from medusakit.train.stages import Values, digest
 
 QUALITY = "quality.json"
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Kinds:
 
 
 def quality_stage(at: JointPlace, licenses: Mapping[str, str], out: Path) -> Values:
-    """Measure, and write OUT/medusa/quality.json. Trainings that are finished stay when it is cut."""
+    """Measure, and write OUT/medusa/quality.json. What is finished (trainings, draws, scores) stays when it is cut."""
     quality = at.config.quality
     inputs = {"trained": sha256_file(at.work / TRAINED), "quality": quality.model_dump(mode="json")}
     file = out / "medusa" / QUALITY
@@ -56,20 +59,21 @@ def _measure(at: JointPlace, licenses: Mapping[str, str], out: Path) -> Values:
     calibration, asked = at.held_out()
     prompts = [sample.ids[: sample.prompt_len].tolist() for sample in asked if sample.turn == 0][: quality.prompts]
     baseline, expected = _heads_only(at, calibration, licenses)
-    drawn = draw(str(at.resolved.path), prompts, quality.max_new_tokens, at)
-    kinds = {"drawn": drawn, "written": asked[: len(prompts)]}
-    original, joint, tasks = _both(at, kinds, out)
-    naive = _naive(at, kinds) if quality.naive else None
+    answers = {"drawn": draw(at, prompts, quality.max_new_tokens), "written": asked[: len(prompts)]}
+    original = _scores(at, "original", answers, lambda: at.open_backbone().eval())
+    joint = _scores(at, "tuned", answers, lambda: _tuned(at), sha256_file(at.work / TRAINED))
+    settings = [at.config.naive().model_dump(mode="json", exclude={"quality"}), quality.naive_tokens]
+    naive = _scores(at, "naive", answers, lambda: _naive(at), settings) if quality.naive else None
     return {
-        "answers": {name: len(samples) for name, samples in kinds.items()},
-        "tokens": {name: int(sum(sample.num_generated for sample in samples)) for name, samples in kinds.items()},
+        "answers": {kind: len(samples) for kind, samples in answers.items()},
+        "tokens": {kind: sum(sample.num_generated for sample in samples) for kind, samples in answers.items()},
         "perplexity": _perplexities(original.drawn, joint.drawn, naive.drawn if naive else None),
         "perplexity_written": _perplexities(original.written, joint.written, naive.written if naive else None),
         "agreement": {
             "tuned": round(joint.written.agreement(original.written), 4),
             "naive": round(naive.written.agreement(original.written), 4) if naive else None,
         },
-        "tasks": tasks,
+        "tasks": _tasks(at, out) if quality.tasks else {},
         "tau": _taus(at, prompts, baseline, out) | {"expected_heads_only": expected},
     }
 
@@ -84,62 +88,98 @@ def _heads_only(at: JointPlace, calibration: Sequence[Sample], licenses: Mapping
     return path, dict(expected)
 
 
-def draw(model: str, prompts: Sequence[Sequence[int]], max_new_tokens: int, at: JointPlace) -> list[Sample]:
+def draw(at: JointPlace, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[Sample]:
     """Answers of the untouched model at temperature 1, one a prompt: draws from its own distribution, on which no
     other model's perplexity is lower in expectation, and the excess is exp KL."""
-    meter = Meter("draw", len(prompts), at.place.on_progress, unit="prompts")
-    found = []
-    with LLM.load(model, heads="none", weights="f32", threads=at.place.model.threads) as llm:
-        width = llm.runtime.spec.hidden_size
-        for number, prompt in enumerate(prompts):
-            params = SamplingParams(max_tokens=max_new_tokens, temperature=1.0, seed=number)
-            with llm.stream_ids(prompt, params) as stream:
-                for _ in stream:
-                    pass
-                ids = np.array([*prompt, *stream.result.token_ids], np.int32)
-            hidden = np.zeros((len(ids) - len(prompt), width), np.float16)
-            found.append(Sample(ids, len(prompt), hidden, number, 0))
-            meter.report(len(found))
-    meter.finish(len(found), f"{sum(sample.num_generated for sample in found):,} tokens at temperature 1")
-    return found
+
+    def make() -> Arrays:
+        meter, ids = Meter("draw", len(prompts), at.place.on_progress, unit="prompts"), list[int]()
+        lengths = list[int]()
+        with LLM.load(str(at.resolved.path), heads="none", weights="f32", threads=at.place.model.threads) as llm:
+            for seed, prompt in enumerate(prompts):
+                params = SamplingParams(max_tokens=max_new_tokens, temperature=1.0, seed=seed)
+                with llm.stream_ids(prompt, params) as stream:
+                    for _ in stream:
+                        pass
+                    ids += stream.result.token_ids
+                    lengths.append(len(stream.result.token_ids))
+                meter.report(len(lengths))
+        meter.finish(len(lengths), f"{len(ids):,} tokens at temperature 1")
+        return {"ids": np.array(ids, np.int32), "lengths": np.array(lengths, np.int64)}
+
+    key = digest([at.place.model.source.fingerprint, list(map(list, prompts)), max_new_tokens])
+    kept = _kept(at.work / "drawn.npz", key, make)
+    parts = np.split(kept["ids"], np.cumsum(kept["lengths"])[:-1])
+    width = at.place.model.source.spec.hidden_size
+    return [
+        Sample(np.array([*prompt, *part], np.int32), len(prompt), np.zeros((len(part), width), np.float16), number)
+        for number, (prompt, part) in enumerate(zip(prompts, parts, strict=True))
+    ]
 
 
-def _both(at: JointPlace, kinds: Mapping[str, Sequence[Sample]], out: Path) -> tuple[Kinds, Kinds, Values]:
-    """(original, tuned, task scores of both): one model in memory, its adapter off and on."""
-    model = tuned(at.open_backbone(), at.config, trained_part(read_trained(at), "backbone"))
-    joint = _scores(model, kinds, "tuned", at.place.on_progress)
-    with model.disable_adapter():
-        original = _scores(model, kinds, "original", at.place.on_progress)
-    return original, joint, _tasks(at, model, out) if at.config.quality.tasks else {}
+def _scores(
+    at: JointPlace,
+    who: str,
+    answers: Mapping[str, Sequence[Sample]],
+    open_model: Callable[[], Any],
+    made_of: Any = None,
+) -> Kinds:
+    """Of one model, which is opened only if they are not there yet: so one is in memory at a time.
+
+    made_of  what the model depends on, beside the original and [heads]
+    """
+
+    def make() -> Arrays:
+        model = open_model()
+        projection = model.get_output_embeddings().weight.detach()
+        found: Arrays = {}
+        for kind, samples in answers.items():
+            told = tell(lambda ids: hidden_states(model, ids), projection, samples, stage=who,
+                        on_progress=at.place.on_progress)  # fmt: skip
+            found |= {f"{kind}.{name}": value for name, value in asdict(told.scores).items()}
+        return found
+
+    ids = [sample.ids.tolist() for samples in answers.values() for sample in samples]
+    key = digest([at.place.model.source.fingerprint, at.place.recipe.heads.model_dump(mode="json"), made_of, ids])
+    kept = _kept(at.work / f"scores-{who}.npz", key, make)
+    return Kinds(**{
+        kind: Scores(**{name.partition(".")[2]: value for name, value in kept.items() if name.startswith(f"{kind}.")})
+        for kind in answers
+    })  # fmt: skip
 
 
-def _naive(at: JointPlace, kinds: Mapping[str, Sequence[Sample]]) -> Kinds:
+def _kept(file: Path, key: str, make: Callable[[], Arrays]) -> Arrays:
+    """The arrays of a file, made first if it is not there or was made of something else."""
+    if file.exists():
+        with np.load(file) as stored:
+            if str(stored["key"]) == key:
+                return {name: stored[name] for name in stored.files if name != "key"}
+    made = make()
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, key=np.array(key), **made)
+    write_atomic(file, buffer.getvalue())
+    return made
+
+
+def _tuned(at: JointPlace) -> Any:
+    return tuned(at.open_backbone(), at.config, trained_part(read_trained(at), "backbone"))
+
+
+def _naive(at: JointPlace) -> Any:
     config = at.config.naive()
     begun = at.heads(stages=config.stages)
     trained = train_heads_and_backbone(at, config, begun, "naive", open_accelerator(),
                                        tokens=at.config.quality.naive_tokens)  # fmt: skip
-    model = tuned(at.open_backbone(), config, trained_part(trained, "backbone"))
-    return _scores(model, kinds, "naive", at.place.on_progress)
+    return tuned(at.open_backbone(), config, trained_part(trained, "backbone"))
 
 
-def _scores(model: Any, kinds: Mapping[str, Sequence[Sample]], stage: str, on_progress: OnProgress) -> Kinds:
-    projection = model.get_output_embeddings().weight.detach()
-    found = {
-        name: tell(
-            lambda ids: hidden_states(model, ids), projection, samples, stage=stage, on_progress=on_progress
-        ).scores
-        for name, samples in kinds.items()
-    }
-    return Kinds(**found)
-
-
-def _tasks(at: JointPlace, model: Any, out: Path) -> Values:
-    """{task: {original, tuned}}; without lm-eval, the reason."""
+def _tasks(at: JointPlace, out: Path) -> Values:
+    """{task: {original, tuned}}, one model in memory, its adapter on and off; without lm-eval, the reason."""
     from transformers import AutoTokenizer
 
     from medusakit.train.joint.tasks import task_scores
 
-    tokenizer = AutoTokenizer.from_pretrained(out)
+    tokenizer, model = AutoTokenizer.from_pretrained(out), _tuned(at)
     try:
         joint = task_scores(model.base_model.model, tokenizer)
         with model.disable_adapter():
