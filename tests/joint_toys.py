@@ -10,10 +10,11 @@ import numpy as np
 
 from medusakit.artifact.schema import Backbone
 from medusakit.models.resolve import ResolvedModel
-from medusakit.train.dataset import Dataset, DatasetManifest, ShardWriter
+from medusakit.train.dataset import Dataset, ShardWriter
 from medusakit.train.heads_config import HeadsConfig
 from medusakit.train.joint.config import JointConfig
 from medusakit.train.joint.net import hidden_states
+from medusakit.train.manifest import DatasetManifest
 from medusakit.train.shards import Sample
 from tiny import write_hf
 from vocabularies import byte_backend

@@ -26,11 +26,12 @@ from medusakit.models.resolve import open_weights, resolve
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.onnx.runtime import OnnxRuntime, load_onnx
 from medusakit.settings import SamplingParams
-from medusakit.train.dataset import Dataset, DatasetManifest, ShardWriter
+from medusakit.train.dataset import Dataset, ShardWriter
 from medusakit.train.heads import TrainedHeads, train_heads
 from medusakit.train.heads_config import HeadsConfig
 from medusakit.train.heads_data import make_batch
 from medusakit.train.loop import depths_of
+from medusakit.train.manifest import DatasetManifest
 from medusakit.train.shards import Sample
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy
 from medusakit.tree.topology import Beam, Draft, FloatArray, Shape, Topology

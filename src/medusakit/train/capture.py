@@ -12,8 +12,9 @@ from medusakit.engine.engine import common_prefix
 from medusakit.runtimes.base import Runtime
 from medusakit.text.tokenizer import Tokenizer
 from medusakit.train.answers import GivenAnswer, read_answers
-from medusakit.train.dataset import DatasetManifest, ShardWriter
+from medusakit.train.dataset import ShardWriter
 from medusakit.train.interrupt import deferred_interrupt
+from medusakit.train.manifest import DatasetManifest
 from medusakit.train.progress import Meter, OnProgress, ignore
 from medusakit.train.shards import Sample
 

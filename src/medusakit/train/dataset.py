@@ -1,4 +1,4 @@
-"""A training set: a folder of shards (shards.py) and `manifest.json`, written so that a kill loses at most one shard.
+"""A training set: a folder of shards (shards.py) and their manifest (manifest.py). A kill loses at most one shard.
 
 A shard is complete or absent. On restart, shards that are on disk but not yet in the manifest are taken in, and whoever
 fills the set skips what `finished` lists.
@@ -9,55 +9,19 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from medusakit.artifact.files import disk_error, make_folder, sha256_file, write_atomic
 from medusakit.artifact.schema import Backbone
 from medusakit.errors import DatasetError
+from medusakit.train.manifest import MANIFEST, DatasetManifest, ShardEntry, check_dataset, read_manifest
 from medusakit.train.shards import Sample, Shard, shard_bytes
 
-MANIFEST = "manifest.json"
 _SPLIT_BUCKETS = 10_000
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ShardEntry(_Strict):
-    name: str
-    sha256: str
-    num_samples: int
-    num_tokens: int = Field(description="generated tokens")
-    state: Literal["complete"] = "complete"
-
-
-class DatasetManifest(_Strict):
-    """`settings` is everything that shaped the answers; a set is continued only with equal settings."""
-
-    schema_version: Literal[1] = 1
-    backbone: Backbone
-    seed: int
-    settings: dict[str, Any]
-    num_samples: int = 0
-    num_tokens: int = 0
-    shards: tuple[ShardEntry, ...] = ()
-
-    def with_shards(self, shards: Iterable[ShardEntry]) -> DatasetManifest:
-        entries = tuple(sorted(shards, key=lambda entry: entry.name))
-        return self.model_copy(
-            update={
-                "shards": entries,
-                "num_samples": sum(entry.num_samples for entry in entries),
-                "num_tokens": sum(entry.num_tokens for entry in entries),
-            }
-        )
 
 
 class ShardWriter:
@@ -174,36 +138,6 @@ class Dataset:
         mixed = (groups ^ np.uint64(seed)) * np.uint64(0x9E3779B97F4A7C15)
         is_held = (mixed >> np.uint64(32)) % np.uint64(_SPLIT_BUCKETS) < np.uint64(round(held_out * _SPLIT_BUCKETS))
         return np.flatnonzero(~is_held), np.flatnonzero(is_held)
-
-
-def read_manifest(folder: Path) -> DatasetManifest:
-    """The folder's manifest. Raises DatasetError if there is none or it is not one."""
-    try:
-        return DatasetManifest.model_validate_json((folder / MANIFEST).read_bytes())
-    except OSError as cause:
-        raise DatasetError(
-            f"{folder} is not a training set: {MANIFEST} cannot be read ({cause.strerror})",
-            hint=f"medusa train distill --out {folder}",
-        ) from cause
-    except ValidationError as cause:
-        problem = cause.errors()[0]
-        raise DatasetError(
-            f"{folder / MANIFEST}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}",
-            hint="medusa train distill --work ANOTHER_FOLDER",
-        ) from cause
-
-
-def check_dataset(folder: Path) -> DatasetManifest:
-    """Compare every shard with its sha256. Raises DatasetError naming the first file that is missing or changed."""
-    manifest = read_manifest(folder)
-    for entry in manifest.shards:
-        file = folder / entry.name
-        if not file.is_file() or sha256_file(file) != entry.sha256:
-            problem = "was changed or damaged" if file.is_file() else "is missing"
-            raise DatasetError(
-                f"{file} {problem}", hint=f"rm -f {file}, then distill again (only its samples are made anew)"
-            )
-    return manifest
 
 
 def _lock(folder: Path) -> int:

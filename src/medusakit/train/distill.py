@@ -13,8 +13,9 @@ from medusakit.errors import DatasetError
 from medusakit.runtimes.base import Runtime
 from medusakit.text.tokenizer import Tokenizer
 from medusakit.train.answering import Answer, AnswerBatch
-from medusakit.train.dataset import DatasetManifest, ShardWriter
+from medusakit.train.dataset import ShardWriter
 from medusakit.train.interrupt import deferred_interrupt
+from medusakit.train.manifest import DatasetManifest
 from medusakit.train.progress import Meter, OnProgress, ignore
 from medusakit.train.shards import Sample
 from medusakit.train.templates import Conversation

@@ -16,9 +16,10 @@ from medusakit.artifact.io import Artifact, load_artifact
 from medusakit.artifact.schema import Backbone
 from medusakit.errors import UsageError
 from medusakit.train.capture import capture
-from medusakit.train.dataset import Dataset, read_manifest
+from medusakit.train.dataset import Dataset
 from medusakit.train.distill import distill
 from medusakit.train.endpoint_answers import EndpointConfig, answer_remotely, endpoint_of
+from medusakit.train.manifest import read_manifest
 from medusakit.train.place import OpenModel, Place
 from medusakit.train.progress import OnProgress, ignore
 from medusakit.train.provenance import backbone_of

@@ -15,7 +15,8 @@ import pytest
 from medusakit.artifact import files
 from medusakit.artifact.schema import Backbone
 from medusakit.errors import DatasetError, RuntimeFailure
-from medusakit.train.dataset import Dataset, DatasetManifest, ShardWriter, check_dataset, read_manifest
+from medusakit.train.dataset import Dataset, ShardWriter
+from medusakit.train.manifest import DatasetManifest, check_dataset, read_manifest
 from medusakit.train.shards import Sample, Shard, group_of
 
 WIDTH = 4

@@ -17,11 +17,12 @@ from medusakit.drafters.vocab import draft_positions
 from medusakit.errors import DatasetError, UsageError
 from medusakit.train import heads
 from medusakit.train.calibrate import calibrated_tree, expected_tau, measure_ranks
-from medusakit.train.dataset import Dataset, DatasetManifest, ShardWriter
+from medusakit.train.dataset import Dataset, ShardWriter
 from medusakit.train.heads import TrainedHeads, train_heads
 from medusakit.train.heads_config import HeadsConfig
 from medusakit.train.heads_data import make_batch
 from medusakit.train.loop import Trainer, depths_of
+from medusakit.train.manifest import DatasetManifest
 from medusakit.train.progress import Progress
 from medusakit.train.shards import Sample
 
