@@ -10,6 +10,7 @@ from typing import Any
 from medusakit.errors import UsageError
 
 MIN_TEMPERATURE = 1e-4
+MIN_REPETITION_PENALTY = 0.01  # scores divided by less leave float32 or order nothing
 MAX_SEED = 2**64 - 1
 MAX_LOGPROBS = 20
 ACCEPTANCE = ("exact", "typical", "dynamic")
@@ -62,7 +63,7 @@ class SamplingParams:
         _whole("top_k", self.top_k, 0, note=" (0: off)")
         _number("top_p", self.top_p, 0, 1, above=True)
         _number("min_p", self.min_p, 0, 1)
-        _number("repetition_penalty", self.repetition_penalty, 0, 100, above=True)
+        _number("repetition_penalty", self.repetition_penalty, MIN_REPETITION_PENALTY, 100)
         _number("presence_penalty", self.presence_penalty, -2, 2)
         _number("frequency_penalty", self.frequency_penalty, -2, 2)
         if not isinstance(self.logit_bias, Mapping):

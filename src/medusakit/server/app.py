@@ -112,7 +112,7 @@ async def _medusa_error(request: Request, error: Exception) -> Response:
 
 async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return reply(of_validation(error.errors()))
+    return reply(of_validation(error.errors(), error.body))
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:

@@ -8,8 +8,6 @@ from typing import Any
 
 from medusakit.errors import ArtifactError, ContextLengthError, FormError, MedusaError, UsageError
 
-_KINDS = ("a word", "a function")  # tags of unions: no fields of a request
-
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -80,18 +78,39 @@ def of_medusa(error: MedusaError, params: Sequence[str] = ()) -> Failure | None:
     return None
 
 
-def of_validation(errors: Sequence[Mapping[str, Any]]) -> Failure:
-    """The first of pydantic's findings about a request."""
-    first = errors[0]
-    place = [str(part) for part in first["loc"] if part not in ("body", *_KINDS)]
-    if first["type"] == "json_invalid":
+def of_validation(errors: Sequence[Mapping[str, Any]], body: Any = None) -> Failure:
+    """What pydantic found first about a request. Where a field may be of several kinds, of the kind that comes nearest,
+    which is found fault with farthest inside.
+
+    body  the request, as it came
+    """
+    begun = _place(errors[0], body)
+    error = max(
+        (one for one in errors if _place(one, body)[: len(begun)] == begun), key=lambda one: len(_place(one, body))
+    )
+    kind, place = error["type"], _place(error, body)
+    if kind == "json_invalid":
         return Failure(400, "invalid_request_error", "invalid_json", "the body is not valid JSON")
-    context = first.get("ctx") or {}
-    if first["type"] == "unsupported_parameter":
-        param = ".".join([*place, str(context["name"])])
-        return Failure(400, "invalid_request_error", "unsupported_parameter", str(first["msg"]), param)
+    if kind == "unsupported_parameter":
+        param = ".".join([*place, str(error["ctx"]["name"])])
+        return Failure(400, "invalid_request_error", "unsupported_parameter", str(error["msg"]), param)
     param = ".".join(place)
-    missing = first["type"] == "missing"
-    code = "missing_parameter" if missing else "invalid_value"
-    text = f"{param or 'the body'}: {'it is required' if missing else first['msg']}"
+    found = " or: ".join(dict.fromkeys(one["msg"] for one in errors if _place(one, body) == place))
+    text = f"{param or 'the body'}: {'it is required' if kind == 'missing' else found}"
+    code = "missing_parameter" if kind == "missing" else "invalid_value"
     return Failure(400, "invalid_request_error", code, text, param or None)
+
+
+def _place(error: Mapping[str, Any], body: Any) -> list[str]:
+    """Where in the body a finding is. pydantic's own place also names the kinds of a field that may be of several;
+    they are no fields, so they are not found in the body.
+    """
+    parts = error["loc"][1:] if error["loc"][:1] == ("body",) else error["loc"]
+    place: list[str] = []
+    for index, part in enumerate(parts):
+        is_there = part in body if isinstance(body, dict) else isinstance(body, list) and isinstance(part, int)
+        if is_there:
+            body = body[part]
+        if is_there or (error["type"] == "missing" and index == len(parts) - 1):
+            place.append(str(part))
+    return place

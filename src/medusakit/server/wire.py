@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from medusakit.server.messages import Message
 from medusakit.server.strict import Wire, has_surrogate
 from medusakit.server.tools import MAX_TOOLS, Tool, ToolChoice
+from medusakit.settings import MIN_REPETITION_PENALTY
 from medusakit.tree.given import MAX_DEPTH, MAX_PATHS, MAX_RANK
 
 # Fields of OpenAI's that say something about the caller or the bill, not about the output.
@@ -63,23 +64,28 @@ class ResponseFormat(Wire):
     json_schema: JsonSchema | None = None
 
 
+def _within(**bounds: float) -> Any:
+    """A field whose range `SamplingParams` checks; here it is only told to the readers of the OpenAPI document."""
+    return Field(None, json_schema_extra=bounds)
+
+
 class Request(Wire):
-    """What every way to ask has in common. Ranges are checked by `SamplingParams`."""
+    """What every way to ask has in common."""
 
     ignored = ABOUT_THE_CALLER
     model: str | None = None
-    max_tokens: int | None = None
+    max_tokens: int | None = _within(minimum=1)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     stop: str | list[str] | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    seed: int | None = None
+    temperature: float | None = _within(minimum=0, maximum=100)
+    top_p: float | None = _within(exclusiveMinimum=0, maximum=1)
+    top_k: int | None = _within(minimum=0)
+    min_p: float | None = _within(minimum=0, maximum=1)
+    repetition_penalty: float | None = _within(minimum=MIN_REPETITION_PENALTY, maximum=100)
+    presence_penalty: float | None = _within(minimum=-2, maximum=2)
+    frequency_penalty: float | None = _within(minimum=-2, maximum=2)
+    seed: int | None = _within(minimum=0)
     logit_bias: dict[str, float] | None = None
     ignore_eos: bool | None = None
     response_format: ResponseFormat | None = None
@@ -111,7 +117,7 @@ class ChatRequest(Request):
     tools: list[Tool] | None = Field(None, max_length=MAX_TOOLS)
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    max_completion_tokens: int | None = None
+    max_completion_tokens: int | None = _within(minimum=1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)

@@ -102,8 +102,8 @@ def test_greedy_text_that_repeats_is_drafted_by_what_was_asked(client):
         ({"tree": [[0] * (n + 1) for n in range(60)]}, "invalid_value", "medusa.tree", "60 deep"),
         ({"tree": [[0], [0]]}, "invalid_value", "medusa.tree", "repeated"),
         ({"tree": []}, "invalid_value", "medusa.tree", ""),
-        ({"tree": [[-1]]}, "invalid_value", "medusa.tree", ""),
-        ({"tree": "wide"}, "invalid_value", "medusa.tree", ""),
+        ({"tree": [[-1]]}, "invalid_value", "medusa.tree.0.0", ""),
+        ({"tree": "wide"}, "invalid_value", "medusa.tree", "or: Input should be a valid list"),
     ],
 )  # fmt: skip
 def test_refusals(client, medusa, code, param, words):

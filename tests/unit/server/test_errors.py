@@ -10,7 +10,6 @@ from server_fakes import listening, scripted, service_of
 
 QUESTION = [{"role": "user", "content": "Why?"}]
 LONG = [{"role": "user", "content": "x" * 90}]
-LONG = [{"role": "user", "content": "x" * 90}]
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +60,14 @@ def failure(response):
         ({"logit_bias": {"9": 999}}, "invalid_value", "logit_bias"),
         ({"top_logprobs": 2}, "invalid_value", "top_logprobs"),
         ({"stop": [""]}, "invalid_value", "stop"),
+        ({"stop": 5}, "invalid_value", "stop"),
+        ({"messages": [{"role": "user", "content": 5}]}, "invalid_value", "messages.0.content"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            "missing_parameter",
+            "messages.0.content.0.text",
+        ),
+        ({"medusa": {"tree": 5}}, "invalid_value", "medusa.tree"),
         ({"stop": ["x"] * 17}, "invalid_value", "stop"),
         ({"n": 0}, "invalid_value", "n"),
         ({"stream_options": {"include_usage": True}}, "invalid_value", "stream_options"),
@@ -77,6 +84,21 @@ def test_refusals(server, changes, code, param):
     assert (error["code"], error["param"]) == (code, param)
     assert response.status_code == (404 if code == "model_not_found" else 400)
     assert error["type"] == ("not_found_error" if code == "model_not_found" else "invalid_request_error")
+
+
+def test_ranges_that_the_document_tells_are_those_that_are_checked(server):
+    fields = server[0].get("/openapi.json").json()["components"]["schemas"]["ChatRequest"]["properties"]
+    expected = {}
+    for name, field in fields.items():
+        number, step = (int, 1) if {"type": "integer"} in field.get("anyOf", ()) else (float, 1e-6)
+        for bound, outside in (("minimum", -step), ("maximum", step), ("exclusiveMinimum", 0)):
+            if bound in field:
+                value = number(field[bound])
+                expected |= {(name, value): 200, (name, value + outside): 400}
+    told = {name for name, _ in expected}
+    assert {"temperature", "top_p", "top_k", "seed", "max_completion_tokens", "repetition_penalty"} <= told
+    answers = {one: ask(server[0], **{"max_tokens": "absent", one[0]: one[1]}).status_code for one in expected}
+    assert answers == expected
 
 
 def test_a_misspelt_field_is_told_its_name(server):

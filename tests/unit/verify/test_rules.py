@@ -103,7 +103,7 @@ def test_seed_choice_and_position_give_other_draws():
         ({"logprobs": 21}, "logprobs is 21; expected a whole number, 0 to 20"),
         ({"logprobs": 1, "acceptance": "typical"}, "logprobs goes with exact acceptance, not typical"),
         ({"choice": -1}, "choice is -1"),
-        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0; expected a number above 0 to 100"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0; expected a number from 0.01 to 100"),
         ({"presence_penalty": 3.0}, "presence_penalty is 3.0; expected a number from -2 to 2"),
         ({"frequency_penalty": -3.0}, "frequency_penalty is -3.0"),
         ({"logit_bias": {4: 1.0}}, "logit_bias has token id 4; this model's ids are 0 to 3"),
