@@ -64,7 +64,7 @@ class ResponseFormat(Wire):
     json_schema: JsonSchema | None = None
 
 
-def _within(**bounds: float) -> Any:
+def _within(**bounds: Any) -> Any:
     """A field whose range `SamplingParams` checks; here it is only told to the readers of the OpenAPI document."""
     return Field(None, json_schema_extra=bounds)
 
