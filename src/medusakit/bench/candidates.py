@@ -15,8 +15,8 @@ from medusakit.drafters.hybrid.drafter import NAME as HYBRID
 from medusakit.drafters.registry import DRAFT_MODEL, FAMILIES, HEADLESS, load_drafter
 from medusakit.engine.controller import Controller, FixedController
 from medusakit.engine.loading import Loaded
-from medusakit.engine.measure import remembered_cost
 from medusakit.engine.plan import make_plan
+from medusakit.engine.remembered import remembered_cost
 from medusakit.engine.speculation import Speculation, Wishes, speculation
 from medusakit.runtimes.onnx.session import default_threads
 from medusakit.tree.policy import StaticPolicy

@@ -5,11 +5,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib import metadata
 from typing import Any
 
-from medusakit.engine.measure import machine_name
 from medusakit.llm import LLM
+from medusakit.machine import installed, machine_name
 from medusakit.settings import SamplingParams
 
 PACKAGES = ("medusakit", "onnxruntime", "numpy", "tokenizers", "torch", "transformers")
@@ -31,13 +30,7 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Installed versions of the packages that figures depend on."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    return installed(PACKAGES)
 
 
 def model(llm: LLM) -> dict[str, Any]:

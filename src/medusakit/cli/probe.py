@@ -7,8 +7,9 @@ import platform
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
+
+from medusakit.machine import cpu_name, installed
 
 PACKAGES = (
     "medusakit",
@@ -54,25 +55,7 @@ def read_machine() -> Machine:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that are installed."""
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def cpu_name() -> str:
-    """The processor's own name where the system tells it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    return {"python": platform.python_version()} | installed(PACKAGES)
 
 
 def usable_cores() -> int:

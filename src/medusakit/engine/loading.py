@@ -15,7 +15,7 @@ from medusakit.drafters.draft_model.load import load_draft_model
 from medusakit.drafters.registry import WITHOUT_HEADS
 from medusakit.engine.controller import Controller
 from medusakit.engine.deviations import record_trip
-from medusakit.engine.measure import CostWatch, remembered_cost
+from medusakit.engine.remembered import CostWatch, remembered_cost
 from medusakit.engine.speculation import MAX_LEAVES, PLAIN_DECODING, Speculation, Wishes, speculation
 from medusakit.errors import UsageError
 from medusakit.models.resolve import ResolvedModel, open_weights, resolve

@@ -1,4 +1,4 @@
-"""What a pass costs on this machine: T(n, context) on the real kernels, measured at load and remembered.
+"""What a pass and a draft cost on this machine: T(n, context) and T_draft on the real kernels.
 
 Minimum of repeats: anything else that runs on the machine only ever adds time. The measurement takes about two
 seconds on the embedded model; what lies between the measured points is the tree/cost module's business.
@@ -6,22 +6,14 @@ seconds on the embedded model; what lies between the measured points is the tree
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 
 from medusakit.drafters.base import Drafter, DraftState, Shape
-from medusakit.models.home import home
-from medusakit.runtimes.base import Capabilities, Runtime
-from medusakit.tree.cost import StepCost
+from medusakit.runtimes.base import Runtime
 from medusakit.tree.topology import FloatArray, Topology, Tree
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
@@ -30,14 +22,8 @@ BUDGET_S = 1.2
 LONG_CONTEXT, LONG_SIZES, LONG_BUDGET_S = 2048, (1, 4, 8, 16, 32), 0.6
 TOO_DEAR = 4.0  # times a plain pass
 STEADY = 1.15  # second best reading over best
-FRESH_S = 600.0  # that a table of a busy machine is good for
 DRAFT_NODES = 16  # of the tree whose draft is timed
 Tables = dict[int, dict[int, float]]  # {context: {n: seconds}}
-FASTER = 0.8  # today's T(n) over the remembered one
-BENT = 1.12  # today's T(8) / T(1) over the remembered one, or the other way round
-PROBED = 1, 8  # of which sizes
-PROBE_S = 0.15
-METHOD = "3"  # of measuring: a table that another one gave is not used
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,124 +142,3 @@ def measure_cost(runtime: Runtime) -> tuple[Tables, bool]:
         return {short: near.seconds}, near.steady
     found = measure_steps(runtime, sizes=LONG_SIZES, context=far, budget_s=LONG_BUDGET_S)
     return {short: near.seconds, far: found.seconds}, near.steady and found.steady
-
-
-def remembered_cost(
-    runtime: Runtime, fingerprint: str, threads: int, clock: Callable[[], float] = time.time
-) -> StepCost:
-    """T(n, context) from MEDUSA_HOME, measured if it is not there: per machine, model, weights, threads and version.
-
-    A table that a busy machine gave is good for ten minutes. One that today's T(n) beats clearly is measured anew, and
-    so is one that rises otherwise (how dear nodes are beside a plain pass decides the budgets). A cache that cannot be
-    read or written only costs the time of measuring.
-    """
-    file = home() / "cost" / f"{_key(runtime, fingerprint, threads)}.json"
-    known = _read(file, clock())
-    if known and not _outdated(runtime, known):
-        return StepCost(known)
-    measured, steady = measure_cost(runtime)
-    if known and not steady and not _beats(measured[min(known)], known[min(known)]):
-        return StepCost(known)  # the machine is busy: what a quiet one said is worth more
-    _write(file, {"tables": measured, "steady": steady, "time": clock()})
-    return StepCost(measured)
-
-
-@dataclass(slots=True)
-class CostWatch:
-    """Keeps T(n) true in a process that lives long: called where nothing is decoded, it looks as `remembered_cost` does
-    whether the table still holds, once in FRESH_S at most. That takes PROBE_S, and the time of measuring if not.
-
-    cost    what is kept true
-    looked  Unix time of the last look
-    """
-
-    runtime: Runtime
-    fingerprint: str
-    threads: int
-    cost: StepCost
-    clock: Callable[[], float] = time.time
-    looked: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.looked = self.clock()
-
-    def __call__(self) -> None:
-        if self.clock() - self.looked >= FRESH_S:
-            self.looked = self.clock()
-            self.cost.adopt(remembered_cost(self.runtime, self.fingerprint, self.threads, self.clock))
-
-
-def _outdated(runtime: Runtime, known: Tables) -> bool:
-    """Whether plain passes or those of a small tree are clearly faster today, or stand otherwise to each other."""
-    table = known[min(known)]
-    today = measure_steps(runtime, sizes=PROBED, context=min(known), budget_s=PROBE_S).seconds
-    changes = [seconds / table[size] for size, seconds in today.items() if size in table]
-    return _beats(today, table) or max(changes) > BENT * min(changes)
-
-
-def _beats(new: Mapping[int, float], old: Mapping[int, float]) -> bool:
-    """Whether passes of any size in both are clearly faster."""
-    return any(seconds < FASTER * old[size] for size, seconds in new.items() if size in old)
-
-
-def _key(runtime: Runtime, fingerprint: str, threads: int) -> str:
-    from importlib.metadata import version
-
-    facts = [
-        METHOD,
-        fingerprint,
-        runtime.capabilities.weights,
-        str(threads),
-        type(runtime).__name__,
-        *_device(runtime.capabilities),
-        version("onnxruntime"),
-        version("medusakit"),
-        machine_name(),
-    ]
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
-
-
-def _device(found: Capabilities) -> list[str]:
-    """Beside the machine's name, where something else computes."""
-    return [] if found.device == "cpu" else [found.device, found.eager]
-
-
-def machine_name() -> str:
-    """CPU model and number of usable cores."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        lines = cpuinfo.read_text().splitlines()
-        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-        model = names[0] if names else model
-    return f"{model} x{os.cpu_count()}"
-
-
-def _read(file: Path, now: float) -> Tables | None:
-    try:
-        stored = json.loads(file.read_text())
-        tables = {
-            int(context): {int(size): float(seconds) for size, seconds in table.items()}
-            for context, table in stored["tables"].items()
-        }
-        if not stored["steady"] and not 0 <= now - stored["time"] < FRESH_S:
-            return None
-    except (OSError, ValueError, AttributeError, TypeError, KeyError):
-        return None
-    sound = all(context > 0 and 1 in table and _is_sound(table) for context, table in tables.items())
-    return tables if tables and sound else None
-
-
-def _is_sound(table: Mapping[int, float]) -> bool:
-    return all(size > 0 and 0 < seconds < float("inf") for size, seconds in table.items())
-
-
-def _write(file: Path, document: Mapping[str, object]) -> None:
-    temporary = file.with_suffix(f".{os.getpid()}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(document))
-        temporary.replace(file)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink()

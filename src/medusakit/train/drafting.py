@@ -13,9 +13,10 @@ from medusakit.artifact.files import sha256_file, write_atomic
 from medusakit.artifact.io import Artifact, load_artifact, save_artifact
 from medusakit.artifact.schema import Backbone
 from medusakit.drafters.registry import load_drafter
-from medusakit.engine.measure import machine_name, remembered_cost
+from medusakit.engine.remembered import remembered_cost
 from medusakit.engine.speculation import expected_budget
 from medusakit.errors import DatasetError
+from medusakit.machine import machine_name
 from medusakit.text.tokenizer import Tokenizer
 from medusakit.train.calibrate import Ranks, calibrated_tree, expected_tau, measure_ranks
 from medusakit.train.dataset import Dataset

@@ -5,18 +5,17 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import medusakit
 from medusakit.artifact.rope import rope_record
 from medusakit.artifact.schema import Backbone, Provenance
-from medusakit.engine.measure import machine_name
+from medusakit.machine import installed, machine_name
 from medusakit.models.spec import RopeSpec, WeightSource
 from medusakit.text.tokenizer import Tokenizer
 
-_PACKAGES = ("numpy", "onnxruntime", "torch", "tokenizers")
+_PACKAGES = ("numpy", "onnxruntime", "torch", "tokenizers")  # that shape numbers
 
 
 def backbone_of(source: WeightSource, tokenizer: Tokenizer) -> Backbone:
@@ -51,24 +50,13 @@ def provenance(
             "settings": dict(recipe),
             "git": git_revision(),
             "machine": machine_name(),
-            "versions": versions(),
+            "versions": installed(_PACKAGES),
             "licenses": dict(licenses),
             **({} if rope is None else {"rope": rope_record(rope)}),
         },
         train_tokens=train_tokens,
         metrics=dict(metrics),
     )
-
-
-def versions() -> dict[str, str]:
-    """Of the packages that shape numbers; those that are not installed are left out."""
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def git_revision(package: Path | None = None) -> str | None:

@@ -11,7 +11,7 @@ import pytest
 
 from engine_fakes import VOCAB, LetterTokenizer
 from medusakit.drafters.draft_model.drafter import DraftModelDrafter
-from medusakit.engine import loading, measure
+from medusakit.engine import loading, remembered
 from medusakit.engine.controller import FixedController, GuardedController, PlainController
 from medusakit.engine.engine import Engine
 from medusakit.engine.loading import Loaded, load_parts
@@ -87,10 +87,10 @@ def test_trees_grow_by_what_is_measured_while_the_model_lives(load: Load, monkey
     parts = load(cost=STEEP)
     held, watch = unguarded(parts), parts.cost_watch()
     assert watch is not None and answer(held).stats.num_nodes == answer(held).stats.num_steps
-    monkeypatch.setattr(measure, "remembered_cost", lambda *_: StepCost.single(FLAT))
+    monkeypatch.setattr(remembered, "remembered_cost", lambda *_: StepCost.single(FLAT))
     watch()
     assert answer(held).stats.tau == 1.0  # looked too lately
-    watch.looked -= measure.FRESH_S
+    watch.looked -= remembered.FRESH_S
     watch()
     assert answer(held).stats.tau > 1.2
 

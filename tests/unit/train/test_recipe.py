@@ -10,7 +10,7 @@ import pytest
 
 from medusakit.errors import ConfigError, DatasetError
 from medusakit.train.progress import Meter, Progress
-from medusakit.train.provenance import git_revision, provenance, versions
+from medusakit.train.provenance import git_revision, provenance
 from medusakit.train.recipe import DEFAULT_TOKENS, Recipe, read_recipe
 from medusakit.train.stages import StageBook, changes
 
@@ -116,7 +116,7 @@ def test_provenance_says_what_made_it() -> None:
     )
     assert made.created == "2026-01-02T00:00:00+00:00" and made.train_tokens == 7
     assert made.recipe["settings"] == {"model": "smollm2"} and made.recipe["licenses"] == {"s": "MIT"}
-    assert {"numpy", "onnxruntime"} <= versions().keys() and made.recipe["machine"]
+    assert {"numpy", "onnxruntime"} <= made.recipe["versions"].keys() and made.recipe["machine"]
 
 
 def test_git_revision_is_that_of_a_checkout_only(tmp_path: Path) -> None:
