@@ -9,10 +9,10 @@ from typing import Any
 
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.transport import Response
-from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
 from medusakit.server.app import create_app
@@ -40,26 +40,29 @@ def described() -> Iterator[schemathesis.BaseSchema]:
 
 
 def ask_all(schema: schemathesis.BaseSchema, examples: int) -> dict[str, Counter[int]]:
-    """Of every operation up to so many requests, a third of them wrong on purpose where they can be; a tenth of that
-    where only headers can differ. Raises what an answer did wrong. By operation: the statuses, each counted when
-    checked."""
+    """Of every operation up to so many requests, half of them wrong on purpose where they can be; as many again, made
+    right, where there is a body; a tenth where only headers can differ. Raises what an answer did wrong. By operation:
+    the statuses, each counted when checked."""
     found: dict[str, Counter[int]] = {}
     for made in schema.get_all_operations():
         operation = made.ok()
-        found[operation.label] = _ask(operation, examples)
+        told, wrong = (operation.as_strategy(mode) for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE))
+        if operation.body or operation.path_parameters:
+            statuses = _ask(told | wrong, examples)
+        else:
+            statuses = _ask(told, max(1, examples // 10))
+        if operation.body:
+            statuses += _ask(told.map(_mended), examples)
+        found[operation.label] = statuses
     return found
 
 
-def _ask(operation: APIOperation, examples: int) -> Counter[int]:
+def _ask(cases: SearchStrategy[Case], examples: int) -> Counter[int]:
     statuses: Counter[int] = Counter()
-    as_told, differ = operation.as_strategy(GenerationMode.POSITIVE), operation.body or operation.path_parameters
-    cases = as_told
-    if differ:
-        cases = as_told | as_told.map(_mended) | operation.as_strategy(GenerationMode.NEGATIVE)
 
     @seed(1)
     @settings(
-        max_examples=examples if differ else max(1, examples // 10),
+        max_examples=examples,
         phases=[Phase.generate],
         deadline=None,
         database=None,
@@ -78,23 +81,37 @@ def _ask(operation: APIOperation, examples: int) -> Counter[int]:
 
 def _mended(case: Case) -> Case:
     """What the document cannot say, made right, so that more requests come as far as an answer."""
-    body = case.body
-    if not isinstance(body, dict):
-        return case
-    if body.get("top_logprobs") is not None:
-        body["logprobs"] = True
-    if body.get("stream_options") is not None:
-        body["stream"] = True
+    if isinstance(case.body, dict):
+        case.body = _mended_body(case.body)
+    return case
+
+
+def _mended_body(body: dict[str, Any]) -> dict[str, Any]:
+    body = {name: int(value) if _is_whole(value) else value for name, value in body.items()}
+    for name in ("max_tokens", "max_completion_tokens"):  # the toy context is short
+        body |= {name: min(body[name], 8)} if body.get(name) else {}
+    body |= {"logprobs": True} if body.get("top_logprobs") is not None else {}
+    body |= {"stream": True} if body.get("stream_options") is not None else {}
+    if isinstance(body.get("stop"), list):
+        body["stop"] = [text for text in body["stop"] if text][:8]
     if isinstance(body.get("logit_bias"), dict):
         values = body["logit_bias"].values()
         body["logit_bias"] = {str(token): max(-100.0, min(100.0, value)) for token, value in enumerate(values)}
-    if isinstance(body.get("messages"), list):
-        body["messages"] = [_mended_message(message) for message in body["messages"]]
-    if "prompt" in body:
-        body["prompt"] = _mended_prompt(body["prompt"])
+    if body.get("medusa"):
+        body["medusa"] = {name: int(value) if _is_whole(value) else value for name, value in body["medusa"].items()}
     if body.get("messages"):
-        body.pop("prompt", None)
-    return case
+        body = {name: value for name, value in body.items() if name != "prompt"}
+        return body | {"messages": [_mended_message(message) for message in body["messages"]]}
+    if "model" in body and "prompt" not in body:  # a chat
+        return body
+    return {name: value for name, value in body.items() if name != "messages"} | {
+        "prompt": _mended_prompt(body.get("prompt"))
+    }
+
+
+def _is_whole(value: Any) -> bool:
+    """JSON knows no other whole numbers, but requests are read strictly."""
+    return isinstance(value, float) and value.is_integer()
 
 
 def _mended_message(message: dict[str, Any]) -> dict[str, Any]:
