@@ -92,6 +92,10 @@ class FakeScheduler:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    @property
+    def capacity(self) -> int:
+        return max(self.max_queue, 64)
+
     def submit(self, job: Job, listener: Listener) -> FakeTicket:
         self.engine.check(job.ids, job.params)
         if self.draining:

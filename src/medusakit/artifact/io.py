@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,7 @@ class Artifact:
 def load_artifact(path: str | Path) -> Artifact:
     """Open a heads folder. Raises ArtifactError: missing or changed files, unknown keys, too deep a tree."""
     folder = Path(path)
-    if not (folder / MANIFEST).is_file():
+    if not os.path.isfile(folder / MANIFEST):  # Path.is_file raises for a name that is too long
         raise ArtifactError(
             f"{folder} is not a heads folder: it has no {MANIFEST}", hint="medusa train all -m MODEL --out ./heads"
         )

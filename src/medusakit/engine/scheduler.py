@@ -107,6 +107,11 @@ class Scheduler:
         self._thread: threading.Thread | None = None
         self._published = self._state()
 
+    @property
+    def capacity(self) -> int:
+        """Jobs that may be open together."""
+        return self.settings.max_rows + self.settings.max_queue
+
     def start(self) -> None:
         """Start the inference thread."""
         if self._thread is None:
@@ -282,7 +287,7 @@ class Scheduler:
         if self._draining:
             raise DrainingError("the server is shutting down and takes no new requests", hint="another server")
         rows, queue = self.settings.max_rows, self.settings.max_queue
-        if self._num_open >= rows + queue:
+        if self._num_open >= self.capacity:
             seconds = max(1.0, self._job_s * (1 + self._num_open - rows) / rows)
             raise QueueFullError(
                 f"{self._num_open} requests are open, as many as may be ({rows} decode, {queue} wait)",

@@ -8,6 +8,8 @@ from typing import Any
 
 from medusakit.errors import ArtifactError, ContextLengthError, FormError, MedusaError, UsageError
 
+_NO_OBJECT = ("model_attributes_type", "model_type", "dict_type")
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -91,6 +93,9 @@ def of_validation(errors: Sequence[Mapping[str, Any]], body: Any = None) -> Fail
     kind, place = error["type"], _place(error, body)
     if kind == "json_invalid":
         return Failure(400, "invalid_request_error", "invalid_json", "the body is not valid JSON")
+    if kind in _NO_OBJECT and not place:
+        text = "the body is not a JSON object, or does not come with content-type: application/json"
+        return Failure(400, "invalid_request_error", "invalid_value", text)
     if kind == "unsupported_parameter":
         param = ".".join([*place, str(error["ctx"]["name"])])
         return Failure(400, "invalid_request_error", "unsupported_parameter", str(error["msg"]), param)

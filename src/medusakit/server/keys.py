@@ -25,13 +25,18 @@ ANONYMOUS = Tenant("", admin=True)
 
 
 class Keyring:
-    """Keys as their SHA-256 digests."""
+    """Keys as their SHA-256 digests. A key that is given with the mark and without may administrate."""
 
     def __init__(self, keys: Iterable[str]) -> None:
+        """Raises UsageError for a key without a character, which everybody would have."""
         self._tenants: dict[bytes, Tenant] = {}
-        for key in keys:
-            text, admin = key.removeprefix(ADMIN_MARK), key.startswith(ADMIN_MARK)
-            digest = _digest(text)
+        for key in sorted(keys, key=lambda key: key.startswith(ADMIN_MARK)):
+            text, admin = key.removeprefix(ADMIN_MARK).strip(), key.startswith(ADMIN_MARK)  # no header has spaces there
+            if not text:
+                raise UsageError(
+                    f"an API key is empty: {key!r}", hint=f"{ADMIN_MARK}KEY   or KEY, with some characters"
+                )
+            digest = _digest(text.encode())
             self._tenants[digest] = Tenant(digest.hex()[:12], admin)
 
     @property
@@ -44,7 +49,7 @@ class Keyring:
         if self.open:
             return ANONYMOUS
         scheme, _, key = (authorization or "").partition(" ")
-        given = _digest(key.strip())
+        given = _digest(key.strip().encode("latin-1", "replace"))  # as which the header's bytes were read
         found = [tenant for digest, tenant in self._tenants.items() if hmac.compare_digest(digest, given)]
         return found[0] if found and scheme.lower() == "bearer" else None
 
@@ -63,7 +68,7 @@ def read_keys(path: str | None, env: Mapping[str, str]) -> Keyring:
 def _of_file(path: Path) -> list[str]:
     hint = "--api-keys FILE   with one key a line"
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the API keys in {path}: {error}", hint=hint) from None
     keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
@@ -72,5 +77,5 @@ def _of_file(path: Path) -> list[str]:
     return keys
 
 
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "replace")).digest()
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

@@ -61,10 +61,11 @@ async def generate(body: GenerateRequest, request: Request, service: Served, ten
 @router.delete("/v1/requests/{request_id}")
 async def cancel(request_id: str, service: Served, tenant: Asking) -> dict[str, Any]:
     """End a request that is being answered, one's own (with an admin's key: anybody's)."""
-    exchange = service.exchanges.get(request_id)
-    if exchange is None or (exchange.tenant != tenant.id and not tenant.admin):
+    mine = [one for one in service.exchanges if one.name == request_id and (one.tenant == tenant.id or tenant.admin)]
+    if not mine:
         raise ApiError(Failure(404, "not_found_error", "request_not_found", f"no request {request_id!r} is open"))
-    exchange.cancel()
+    for exchange in mine:
+        exchange.cancel()
     return {"id": request_id, "cancelled": True}
 
 
@@ -89,7 +90,8 @@ async def _answer(
     shape = make_shape(head, asked)
     name = request.state.request_id
     jobs = asked.jobs(tenant, service.options.deadline_s, name)
-    exchange = Exchange(serving.scheduler, jobs, service.clock, tenant.id)
+    _check_room(len(jobs), asked.num_choices, serving)
+    exchange = Exchange(serving.scheduler, jobs, service.clock, tenant.id, name)
     span = getattr(request.state, "span", None)
     if span is not None:
         note_request(span, asked, model, head.id)
@@ -119,13 +121,12 @@ async def _asked(body: Wished, ask: Ask, serving: Serving, service: Service) -> 
 
 
 async def _send(answering: Answering, body: Wished, request: Request, service: Service) -> Response:
-    name = answering.request_id
-    service.exchanges[name] = answering.exchange
+    service.exchanges.add(answering.exchange)
     if body.stream:
         include_usage = bool(body.stream_options and body.stream_options.include_usage)
 
         def close() -> None:
-            service.exchanges.pop(name, None)
+            service.exchanges.discard(answering.exchange)
             answering.end()
 
         return EventStream(answering.frames(include_usage=include_usage), close)
@@ -134,8 +135,16 @@ async def _send(answering: Answering, body: Wished, request: Request, service: S
     except AnswerFailed as failed:
         return JSONResponse(failed.failure.body(), failed.failure.status)
     finally:
-        service.exchanges.pop(name, None)
+        service.exchanges.discard(answering.exchange)
     return JSONResponse(document, 200 if document else 499)
+
+
+def _check_room(num_jobs: int, num_choices: int, serving: Serving) -> None:
+    """More answers than there can ever be room for are no matter of coming again."""
+    most = serving.scheduler.capacity
+    if num_jobs > most:
+        message = f"{num_jobs} answers are asked for at once; this server holds {most}, decoding and waiting"
+        raise bad_request("invalid_value", message, "n" if num_choices > 1 else "prompt")
 
 
 def _model(service: Service, serving: Serving, asked: str | None) -> str:

@@ -22,16 +22,25 @@ class Told:
 class Exchange:
     """One HTTP request at the scheduler: its jobs, and what they say. Belongs to the event loop that made it.
 
+    name  the request's id, which clients may choose: several may have the same
+
     What waits here for a slow reader is at most the answers themselves; the reader's own deadline (server/sse.py) ends
     it.
     """
 
-    def __init__(self, scheduler: Scheduler, jobs: Sequence[Job], clock: Callable[[], float], tenant: str = "") -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        jobs: Sequence[Job],
+        clock: Callable[[], float],
+        tenant: str = "",
+        name: str = "",
+    ) -> None:
         """Submits all jobs, or none: raises what `Scheduler.submit` raises."""
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Told] = asyncio.Queue()
         self._clock = clock
-        self.tenant = tenant
+        self.tenant, self.name = tenant, name
         self.tickets: list[Ticket] = []
         try:
             for index, job in enumerate(jobs):

@@ -114,7 +114,7 @@ class Service:
         self.options, self.keys, self.clock, self.tracing = options, keys, clock, tracing
         self.started_at = int(time.time())
         self.metrics = Metrics(options.metrics_prefix, Window(clock), self._totals, {"version": __version__})
-        self.exchanges: dict[str, Exchange] = {}
+        self.exchanges: set[Exchange] = set()
         self.forms = CapacityLimiter(FORM_THREADS)
         self._serving: Serving | None = None
         self._before: Drafting | None = None
@@ -177,7 +177,7 @@ class Service:
     def state(self) -> dict[str, Any]:
         """For people and pages: no prompts, no answers, no keys."""
         snapshot, minute = self._totals(), asdict(self.metrics.window.minute())
-        jobs = {ticket.id: name for name, exchange in list(self.exchanges.items()) for ticket in exchange.tickets}
+        jobs = {ticket.id: exchange.name for exchange in list(self.exchanges) for ticket in exchange.tickets}
         found = {} if snapshot is None else asdict(snapshot)
         for job in found.get("jobs", ()):
             job["request_id"] = jobs.get(job["id"])

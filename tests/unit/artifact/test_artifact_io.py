@@ -243,3 +243,9 @@ def test_a_draft_vocabulary_holds_token_ids_in_rising_order(ids: list[float], tm
     with pytest.raises(ArtifactError, match="must be token ids from 0 to"):
         check_tensors(artifact, {"draft_ids": np.array(ids)}, {"draft_ids": (2,)})
     check_tensors(artifact, {"draft_ids": np.array([0, 2])}, {"draft_ids": (2,)})
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\x00b", ""])
+def test_what_can_be_no_folder_is_no_heads_folder(name: str) -> None:
+    with pytest.raises(ArtifactError, match="not a heads folder"):
+        load_artifact(name)

@@ -101,6 +101,28 @@ def test_ranges_that_the_document_tells_are_those_that_are_checked(server):
     assert answers == expected
 
 
+@pytest.mark.parametrize("prompt", [["a", 1], [True], [[1, "a"]], {"a": 1}])
+def test_prompts_that_are_none(server, prompt):
+    error = failure(ask(server[0], "/v1/completions", prompt=prompt))
+    assert error["code"] == "invalid_value" and error["param"].startswith("prompt")
+    assert "[" not in error["param"] and "str" not in error["param"]
+
+
+def test_more_answers_than_there_is_ever_room_for(server):
+    response = ask(server[0], "/v1/completions", prompt=["x"] * 64, n=16)
+    error = failure(response)
+    assert (response.status_code, error["code"], error["param"]) == (400, "invalid_value", "n")
+    assert "1024 answers" in error["message"] and "holds 64" in error["message"]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_body_that_is_not_called_json(server, kind):
+    body = b'{"model": "toy", "prompt": "x"}'
+    response = server[0].post("/v1/completions", content=body, headers={"content-type": kind})
+    assert response.status_code == 400
+    assert "content-type: application/json" in failure(response)["message"]
+
+
 def test_a_misspelt_field_is_told_its_name(server):
     assert "did you mean 'temperature'?" in failure(ask(server[0], temprature=1))["message"]
 

@@ -69,6 +69,24 @@ def test_requests_are_cancelled_by_their_id(slow):
     assert not scheduler.open
 
 
+def test_requests_that_share_an_id_are_cancelled_together(slow):
+    """Clients choose ids: the end of one request leaves the other's, and both end when they are asked to."""
+    url, scheduler, service = slow
+    long = {"model": "toy", "prompt": "x", "max_tokens": 3000, "stream": True}
+    mine = {"x-request-id": "mine"}
+    with (
+        httpx.stream("POST", f"{url}/v1/completions", json=long, headers=mine) as first,
+        httpx.stream("POST", f"{url}/v1/completions", json=long, headers=mine) as second,
+    ):
+        short = {"model": "toy", "prompt": "x", "max_tokens": 1}
+        assert httpx.post(f"{url}/v1/completions", json=short, headers=mine).status_code == 200
+        assert httpx.delete(f"{url}/v1/requests/mine").status_code == 200
+        for response in (first, second):
+            assert '"code": "cancelled"' in [line for line in response.iter_lines() if line][-1]
+    assert not scheduler.open
+    eventually(lambda: not service.exchanges)
+
+
 def test_a_refused_choice_takes_the_others_with_it():
     service, scheduler = service_of(scripted("abc "), pause_s=0.02, max_queue=2)
     with listening(service) as url:

@@ -71,11 +71,25 @@ def test_key_files(tmp_path):
     assert len({tenant.id for tenant in tenants.values()}) == 3
     assert [tenant.admin for tenant in tenants.values()] == [False, True, False]
     assert Keyring(()).tenant(None).admin
+    path.write_bytes(b"\xef\xbb\xbfadmin: omega \r\n\r\nalpha\r\n")  # as Windows' editors write it
+    ring = read_keys(str(path), {"MEDUSA_API_KEY": "from a file\n"})
+    assert [ring.tenant(f"Bearer {key}").admin for key in ("omega", "alpha", "from a file")] == [True, False, False]
+    for lines, env in (("alpha\nadmin:\n", {}), ("admin: \n", {}), ("alpha", {"MEDUSA_API_KEY": " \n"})):
+        path.write_text(lines)  # an empty key would be everybody's
+        with pytest.raises(UsageError, match="an API key is empty"):
+            read_keys(str(path), env)
     path.write_text("# nothing\n")
     with pytest.raises(UsageError, match="holds no API key"):
         read_keys(str(path), {})
     with pytest.raises(UsageError, match="cannot read"):
         read_keys(str(tmp_path / "none"), {})
+
+
+def test_a_key_in_other_letters_and_one_with_and_without_the_mark():
+    ring = Keyring(("admin:schlüssel", "schlüssel", "other"))
+    header = "schlüssel".encode().decode("latin-1")  # as servers read the bytes of a header
+    assert ring.tenant(f"Bearer {header}").admin and not ring.tenant("Bearer other").admin
+    assert ring.tenant("Bearer schlussel") is None
 
 
 def test_not_ready_while_loading():
