@@ -19,7 +19,7 @@ from medusakit.tree.policy import DynamicPolicy, StaticPolicy, TreePolicy
 from medusakit.tree.topology import Topology
 
 PROMPT = [256, 65, 66, 67]
-CONTROL_MARK, THINK, TEXT_MARK = 258, 259, 260
+CONTROL_MARK, THINK, TEXT_MARK, CALL_MARK, ARGS_MARK = range(258, 263)
 
 
 class MarkedTokenizer(ByteTokenizer):
@@ -32,6 +32,17 @@ class MarkedTokenizer(ByteTokenizer):
 
     def token_bytes(self, token_id: int) -> bytes:
         return self.spelled.get(token_id) or super().token_bytes(token_id)
+
+
+class IdTokenizer(MarkedTokenizer):
+    """With the control tokens of calls that have an id, as Mistral's newer vocabularies have them."""
+
+    vocab_size = 263
+    special_ids = MarkedTokenizer.special_ids | {CALL_MARK, ARGS_MARK}
+    spelled = MarkedTokenizer.spelled | {CALL_MARK: b"[CALL_ID]", ARGS_MARK: b"[ARGS]"}
+    control = ControlSplitter(
+        ControlToken(token, text.decode()) for token, text in spelled.items() if token != TEXT_MARK
+    )
 
 
 def answers(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
-from grammar_fakes import CONTROL_MARK, TEXT_MARK, MarkedTokenizer, answers, drafting
+from grammar_fakes import CONTROL_MARK, TEXT_MARK, IdTokenizer, answers, drafting
 from medusakit.drafters.registry import HEADLESS
 from medusakit.engine.events import GenerationResult
 from medusakit.settings import SamplingParams
@@ -15,11 +16,11 @@ from medusakit.text.call_reader import Argued, Called, CallReader
 from medusakit.verify.calls import Calling, Function, call_grammar
 from medusakit.verify.grammar import Grammars
 
-TOKENIZER = MarkedTokenizer()
+TOKENIZER = IdTokenizer()
 PAINT = {"type": "object", "properties": {"colour": {"enum": ["red", "green"]}, "times": {"type": "integer",
          "minimum": 1, "maximum": 99}}, "required": ["colour", "times"]}  # fmt: skip
 FUNCTIONS = (Function("paint", PAINT), Function("pause"))
-BEGINS = {"hermes": TEXT_MARK, "mistral": CONTROL_MARK, "mistral-args": CONTROL_MARK, "llama3": ord("{")}
+BEGINS = {"<tool_call>": TEXT_MARK, "[TOOL_CALLS]": CONTROL_MARK, "": ord("{")}
 CHANGES = {
     "greedy": {},
     "sampled": {"temperature": 1.0, "seed": 3},
@@ -37,6 +38,7 @@ def calls(form: CallFormat, found: GenerationResult) -> list[tuple[str, str]]:
     reader, read = CallReader(form, [one.name for one in FUNCTIONS]), []
     for part in [*reader.feed(found.text), *reader.end()]:
         if isinstance(part, Called):
+            assert re.fullmatch("[a-zA-Z0-9]{9}", part.id or "") or not form.id_mark
             read.append((part.function, ""))
         elif isinstance(part, Argued):
             read[-1] = (read[-1][0], read[-1][1] + part.text)
@@ -72,7 +74,7 @@ def test_free_text_until_a_call_begins(grammars: Grammars, name: str, form: Call
     grammar = call_grammar(grammars, Calling(form, FUNCTIONS))
     for bias, seed in [(0.0, 1), (1.0, 2), (2.5, 3)]:
         params = SamplingParams(
-            max_tokens=150, temperature=1.0, seed=seed, grammar=grammar, logit_bias={BEGINS[form.name]: bias}
+            max_tokens=150, temperature=1.0, seed=seed, grammar=grammar, logit_bias={BEGINS[form.marker]: bias}
         )
         (plain,) = answers(params, tokenizer=TOKENIZER)
         check(calls(form, plain) if plain.finish_reason == "stop" else [])

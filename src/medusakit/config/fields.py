@@ -130,7 +130,7 @@ class Config:
         None,
         "serve",
         "how the model writes calls of tools; as its chat template tells if unset",
-        choices=("hermes", "mistral", "mistral-args", "llama3"),
+        choices=("hermes", "mistral", "mistral-args", "mistral-id", "llama3"),
     )
 
     highlight: str = _setting(

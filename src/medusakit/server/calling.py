@@ -9,7 +9,7 @@ from medusakit.engine.events import GenerationResult
 from medusakit.errors import FormError, MissingExtraError, TokenizerError
 from medusakit.server.errors import bad_request
 from medusakit.server.service import Options, Serving
-from medusakit.server.tools import NamedFunction, Tool
+from medusakit.server.tools import AllowedTools, NamedFunction, Tool, ToolChoice
 from medusakit.server.wire import ChatRequest
 from medusakit.text.call_formats import BY_NAME, CallFormat, format_of
 from medusakit.text.call_reader import CallReader
@@ -22,19 +22,14 @@ def calling_of(request: ChatRequest, serving: Serving, options: Options) -> Call
     """None: no function may be called. Raises ApiError for tools that cannot be meant, or that the model cannot use."""
     tools, choice = request.tools or [], request.tool_choice or "auto"
     _check(tools)
-    if isinstance(choice, NamedFunction):
-        named = choice.function.name
-        if all(tool.function.name != named for tool in tools):
-            message = f"tool_choice names the function {named[:64]!r}, which is not among the tools"
-            raise bad_request("invalid_value", message, "tool_choice")
-        tools = [tool for tool in tools if tool.function.name == named]
-    elif choice == "required" and not tools:
-        raise bad_request("invalid_value", "tool_choice is 'required', but there are no tools", "tool_choice")
+    if not tools and choice not in ("none", "auto"):
+        raise bad_request("invalid_value", "tool_choice asks for a call, but there are no tools", "tool_choice")
     if not tools or choice == "none":
         return None
-    several = request.parallel_tool_calls is not False and isinstance(choice, str)
-    functions = tuple(_function(tool, _place(request, tool)) for tool in tools)
-    return Calling(_format(serving, options), functions, choice == "auto", several, _document(request))
+    several = request.parallel_tool_calls is not False and not isinstance(choice, NamedFunction)
+    functions = tuple(_function(tool, _place(request, tool)) for tool in _chosen(tools, choice))
+    free = choice == "auto" or (isinstance(choice, AllowedTools) and choice.allowed_tools.mode == "auto")
+    return Calling(_format(serving, options), functions, free, several, _document(request))
 
 
 def grammar_of(calling: Calling, request: ChatRequest, serving: Serving) -> Grammar:
@@ -85,6 +80,20 @@ def _check(tools: list[Tool]) -> None:
         if nesting(tool.function.parameters) > MAX_NESTING:
             param = f"tools.{place}.function.parameters"
             raise bad_request("invalid_schema", f"{param}: it is nested more than {MAX_NESTING} deep", param)
+
+
+def _chosen(tools: list[Tool], choice: ToolChoice) -> list[Tool]:
+    """Those that may be called. Raises ApiError for a name that none of them has."""
+    if isinstance(choice, str):
+        return tools
+    named = choice.allowed_tools.tools if isinstance(choice, AllowedTools) else [choice]
+    known = {tool.function.name for tool in tools}
+    for one in named:
+        if one.function.name not in known:
+            message = f"tool_choice names the function {one.function.name[:64]!r}, which is not among the tools"
+            raise bad_request("invalid_value", message, "tool_choice")
+    names = {one.function.name for one in named}
+    return [tool for tool in tools if tool.function.name in names]
 
 
 def _place(request: ChatRequest, tool: Tool) -> str:

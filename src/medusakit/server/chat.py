@@ -22,6 +22,7 @@ class ChatShape:
     def __init__(self, head: Head, calling: Calling | None = None) -> None:
         self._head, self._calling = head, calling
         self._readers: dict[int, CallReader] = {}
+        self._ids: set[str] = set()
 
     def opening(self, index: int) -> Document:
         return self._chunk(index, {"role": "assistant", "content": None if self._calling else ""})
@@ -89,7 +90,15 @@ class ChatShape:
     def _call(self, part: Called) -> Document:
         assert self._calling is not None
         function = {"name": part.function, "arguments": ""}
-        return {"id": _fresh_id(self._calling.form), "type": "function", "function": function}
+        return {"id": self._id(part, self._calling.form), "type": "function", "function": function}
+
+    def _id(self, part: Called, form: CallFormat) -> str:
+        """The model's own, unless it wrote one twice."""
+        found = part.id
+        while found is None or found in self._ids:
+            found = _fresh_id(form)
+        self._ids.add(found)
+        return found
 
     def _chunk(
         self, index: int, delta: Document, reason: str | None = None, logprobs: Document | None = None

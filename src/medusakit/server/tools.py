@@ -43,12 +43,31 @@ class NamedFunction(Wire):
     function: FunctionName
 
 
+class AllowedFunctions(Wire):
+    """mode: whether one of them must be called."""
+
+    mode: Literal["auto", "required"]
+    tools: list[NamedFunction] = Field(min_length=1, max_length=MAX_TOOLS)
+
+
+class AllowedTools(Wire):
+    """Only these functions may be called; the model is shown all."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedFunctions
+
+
 def _kind(value: object) -> str:
-    return "a function" if isinstance(value, dict | NamedFunction) else "a word"
+    if not isinstance(value, dict | NamedFunction | AllowedTools):
+        return "a word"
+    named = value.get("type") if isinstance(value, dict) else value.type
+    return "some functions" if named == "allowed_tools" else "a function"
 
 
 # tags are no names, so that errors can leave them out of the place
 ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag("a word")] | Annotated[NamedFunction, Tag("a function")],
+    Annotated[Literal["none", "auto", "required"], Tag("a word")]
+    | Annotated[NamedFunction, Tag("a function")]
+    | Annotated[AllowedTools, Tag("some functions")],
     Discriminator(_kind),
 ]

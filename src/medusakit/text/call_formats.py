@@ -11,14 +11,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CallFormat:
-    """An answer with calls is [text] marker opens CALL [between CALL]... closes, CALL being head NAME middle ARGUMENTS
-    tail.
+    """An answer with calls is [text] marker opens CALL [between CALL]... closes, CALL being head NAME [id_mark ID]
+    middle ARGUMENTS tail.
 
     marker     where it stands, calls begin; empty: an answer that begins with `head` is a call
     spaced     a space may stand after the marker (SentencePiece models put one there)
     between    None: there is one call at most
     signs      what a chat template of this format has in it; lacks: what it has not
     id_length  characters (letters and digits) of a call's id, where templates insist on it
+    id_mark    what stands before the id where the model writes it; empty: it writes none
     """
 
     name: str
@@ -33,14 +34,16 @@ class CallFormat:
     lacks: tuple[str, ...] = ()
     spaced: bool = False
     id_length: int | None = None
+    id_mark: str = ""
 
     @property
     def start(self) -> str:
         """What tells a call from text."""
         return self.marker or self.head
 
-    def before_arguments(self, function: str) -> str:
-        return self.head + function + self.middle
+    def named(self, function: str) -> str:
+        """A call up to the end of what tells its function."""
+        return self.head + function + (self.id_mark or self.middle)
 
 
 _ARGUMENTS = ('{"name": "', '", "arguments": ', "}")
@@ -80,6 +83,19 @@ FORMATS = (
         signs=("[TOOL_CALLS]", "[ARGS]"),
         lacks=("[CALL_ID]",),
         id_length=9,
+    ),
+    CallFormat(
+        "mistral-id",
+        "[TOOL_CALLS]",
+        "",
+        "",
+        "[ARGS]",
+        "",
+        between="[TOOL_CALLS]",
+        closes="",
+        signs=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
+        id_length=9,
+        id_mark="[CALL_ID]",
     ),
     CallFormat(
         "llama3",

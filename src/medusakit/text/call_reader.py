@@ -19,10 +19,11 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """index: of the call in its answer. Its arguments follow."""
+    """index: of the call in its answer. id: as the model wrote it; None: it wrote none. The arguments follow."""
 
     index: int
     function: str
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class CallReader:
 
     def __init__(self, form: CallFormat, functions: Sequence[str]) -> None:
         self._form = form
-        self._heads = {form.before_arguments(name): name for name in functions}
+        self._heads = {form.named(name): name for name in functions}
         self._state: Callable[[], list[Part] | None] = self._saying
         self._rest = ""  # read, but not told
         self._unsure = ""  # what led to a call, before `_rest`: text after all if no call follows
@@ -92,21 +93,29 @@ class CallReader:
         return [Said(text)] if text else None
 
     def _naming(self) -> list[Part] | None:
-        """`opens`, the name and all up to the arguments."""
+        """`opens`, the name, the id and all up to the arguments."""
         text = self._rest.lstrip().removeprefix(self._form.opens.lstrip())
         for head, function in self._heads.items():
             if text.startswith(head):
-                return self._call(function, text[len(head) :])
+                return self._identifying(function, text[len(head) :])
         if any(head.startswith(text) for head in self._heads) or self._form.opens.lstrip().startswith(text):
             return None
         self._state = self._only_saying
         return []
 
-    def _call(self, function: str, rest: str) -> list[Part]:
+    def _identifying(self, function: str, text: str) -> list[Part] | None:
+        form = self._form
+        length = form.id_length if form.id_mark else None
+        if length is None:
+            return self._call(function, None, text)
+        end = length + len(form.middle)
+        return self._call(function, text[:length], text[end:]) if len(text) >= end else None
+
+    def _call(self, function: str, id: str | None, rest: str) -> list[Part]:
         self._unsure, self._rest, self._state = "", rest, self._arguing
         self._braces = _Braces()
         self._num_calls += 1
-        return [Called(self._num_calls - 1, function)]
+        return [Called(self._num_calls - 1, function, id)]
 
     def _arguing(self) -> list[Part] | None:
         if not self._rest:

@@ -106,6 +106,9 @@ def _rules(calling: Calling, marks: _Marks) -> Iterator[str]:
     if calling.free:
         yield from _free(calling, marks)
     middle = marks.term(form.middle)
+    if form.id_mark:
+        middle = f"{marks.term(form.id_mark)} ID {middle}"
+        yield f"ID: /[a-zA-Z0-9]{{{form.id_length}}}/"
     names = " | ".join(f"{_quoted(function.name)} {middle} args_{place}" for place, function in functions)
     yield f"call: {marks.term(form.head)} ({names}) {marks.term(form.tail)}"
     yield from _schemas(calling)
@@ -135,7 +138,8 @@ class _Marks:
 
     def __init__(self, form: CallFormat, tokenizer: Tokenizer) -> None:
         self._control = tokenizer.control
-        texts = (form.marker, form.opens, form.head, form.middle, form.tail, form.between or "", form.closes)
+        between = form.between or ""
+        texts = (form.marker, form.opens, form.head, form.id_mark, form.middle, form.tail, between, form.closes)
         self.shown = frozenset(part for text in texts for part in self._control.split(text) if isinstance(part, int))
         self.is_text = bool(form.marker) and not any(isinstance(part, int) for part in self._control.split(form.marker))
         self.others = _ranges(sorted(tokenizer.special_ids - tokenizer.eos_ids - self.shown))

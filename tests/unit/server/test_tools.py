@@ -37,6 +37,7 @@ OFFER = "{% if tools %}tools: {{ tools | tojson }}\n{% endif %}"
 HERMES = OFFER + "{# <tool_call> with name and arguments #}" + TURNS
 LLAMA = OFFER + "{# <|start_header_id|> ipython, parameters #}" + TURNS
 MISTRAL = OFFER + "{# [TOOL_CALLS] #}" + TURNS
+WITH_ID = OFFER + "{# [TOOL_CALLS] [CALL_ID] [ARGS] #}" + TURNS
 QUESTION = [{"role": "user", "content": "Is it warm?"}]
 CITY = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"type": "integer", "minimum": 1,
         "maximum": 9, "default": None}}, "required": ["city", "days"]}  # fmt: skip
@@ -64,7 +65,7 @@ def saying(text: str, template: str = HERMES, prompt: int = 0) -> Engine:
     """prompt: its length in tokens, which the script counts along."""
     tokens: list[int] = []
     for place, part in enumerate(text.split("[TOOL_CALLS]")):
-        tokens += [*([CONTROL_MARK] if place and template == MISTRAL else []), *part.encode()]
+        tokens += [*([CONTROL_MARK] if place and template in (MISTRAL, WITH_ID) else []), *part.encode()]
     script = Script((*[0] * prompt, *tokens, *[EOS] * 50), Tokenizer.vocab_size)
     plan = make_plan(SkilledDrafter(script, probability=0.7, seed=1), StaticPolicy(Topology.dense([2, 2])), 7)
     return Engine(ScriptedRuntime(script, max_rows=64), Tokenizer(template), FixedController(plan))
@@ -154,7 +155,9 @@ def test_frames_of_a_call() -> None:
     assert "tool_call>" not in response.text
 
 
-@pytest.mark.parametrize("template", [HERMES, LLAMA, MISTRAL], ids=["hermes", "llama3", "mistral"])
+@pytest.mark.parametrize(
+    "template", [HERMES, LLAMA, MISTRAL, WITH_ID], ids=["hermes", "llama3", "mistral", "mistral-id"]
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_call_can_be_required_of_any_model(template: str, seed: int) -> None:
     jsonschema = pytest.importorskip("jsonschema")
@@ -167,7 +170,42 @@ def test_a_call_can_be_required_of_any_model(template: str, seed: int) -> None:
     assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
     assert again == ("", [(name, arguments)], "tool_calls")
     jsonschema.validate(json.loads(arguments), CITY if name == "weather" else {"maxProperties": 0})
-    assert len(choice.message.tool_calls[0].id) == (9 if template == MISTRAL else 29)
+    assert len(choice.message.tool_calls[0].id) == (9 if template in (MISTRAL, WITH_ID) else 29)
+
+
+def test_ids_are_those_that_the_model_writes() -> None:
+    first, again = (f"[TOOL_CALLS]time[CALL_ID]{id}[ARGS]{{}}" for id in ("Ab3456789", "Ab3456789"))
+    with said(first + again, WITH_ID) as (client, request):
+        (choice,) = client.chat.completions.create(**request).choices
+        with client.chat.completions.create(**request, stream=True) as stream:
+            calls = [call for chunk in stream for call in chunk.choices[0].delta.tool_calls or () if call.id]
+    assert calls_of(choice.message) == [("time", "{}")] * 2
+    for made in (choice.message.tool_calls, calls):
+        assert made[0].id == "Ab3456789"
+        assert re.fullmatch("[a-zA-Z0-9]{9}", made[1].id) and made[1].id != made[0].id
+
+
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def test_some_functions_may_be_called_and_all_are_shown() -> None:
+    request = {"model": "toy", "messages": QUESTION, "tools": TOOLS, "max_tokens": 300, "temperature": 1.0}
+    with serving(random_engine()) as (client, scheduler):
+        for seed in range(4):
+            choice = allowed("required", "time")
+            (answer,) = client.chat.completions.create(**request, tool_choice=choice, seed=seed).choices
+            assert {name for name, _ in calls_of(answer.message)} == {"time"}
+        assert "weather" in Tokenizer(HERMES).decode(scheduler.jobs[-1].ids)
+    with said(f"{NOW}\n{NOW}", tool_choice=allowed("required", "weather", "time")) as (client, request):
+        (choice,) = client.chat.completions.create(**request).choices
+        assert calls_of(choice.message) == [("time", "{}")] * 2
+    with said("Warm.", tool_choice=allowed("auto", "time")) as (client, request):
+        assert client.chat.completions.create(**request).choices[0].message.content == "Warm."
+    with said(CALL, tool_choice=allowed("auto", "time"), max_tokens=60) as (client, request):
+        made = client.chat.completions.create(**request).choices[0].message
+        assert "weather" not in [name for name, _ in calls_of(made)]
 
 
 @pytest.mark.parametrize("name", ["weather", "time"])
@@ -351,6 +389,11 @@ REFUSED = [
     ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, "invalid_value", "tool_choice"),
     ({"tool_choice": "required", "tools": None}, "invalid_value", "tool_choice"),
     ({"tool_choice": {"type": "function", "function": {"name": "time"}}, "tools": []}, "invalid_value", "tool_choice"),
+    ({"tool_choice": allowed("auto", "time"), "tools": []}, "invalid_value", "tool_choice"),
+    ({"tool_choice": allowed("auto", "other")}, "invalid_value", "tool_choice"),
+    ({"tool_choice": allowed("auto")}, "invalid_value", "tool_choice.allowed_tools.tools"),
+    ({"tool_choice": allowed("none", "time")}, "invalid_value", "tool_choice.allowed_tools.mode"),
+    ({"tool_choice": {"type": "allowed_tools"}}, "missing_parameter", "tool_choice.allowed_tools"),
     ({"parallel_tool_calls": "yes"}, "invalid_value", "parallel_tool_calls"),
     ({"medusa": {"acceptance": "typical"}}, "invalid_value", "tools"),
     ({"messages": [*QUESTION, {"role": "tool", "content": "x"}]}, "missing_parameter", "messages.1.tool_call_id"),

@@ -21,7 +21,7 @@ MISTRAL = "[AVAILABLE_TOOLS]{{ tools }}[/AVAILABLE_TOOLS]{{ '[TOOL_CALLS] [' }}"
         (LLAMA + HERMES, "hermes"),
         (MISTRAL, "mistral"),
         (MISTRAL + "{{ name + '[ARGS]' + arguments }}", "mistral-args"),
-        (MISTRAL + "{{ name + '[CALL_ID]' + id + '[ARGS]' + arguments }}", None),
+        (MISTRAL + "{{ name + '[CALL_ID]' + id + '[ARGS]' + arguments }}", "mistral-id"),
         ("{{ tools }} <tool_call>\n<function=example>\n<parameter=a>\narguments", None),
         ("{{ tools }} <tool_call>[{'name': x, 'arguments': y}]</tool_call>", None),
         ("{% for message in messages %}<|im_start|>{{ message.role }}{% endfor %}", None),

@@ -8,12 +8,13 @@ from medusakit.text.call_formats import BY_NAME, FORMATS, CallFormat
 from medusakit.text.call_reader import Argued, Called, CallReader, Part, Said
 
 NAMES = ("f", "foo", "now")
-HERMES, LLAMA, MISTRAL = (BY_NAME[name] for name in ("hermes", "llama3", "mistral"))
+HERMES, LLAMA, MISTRAL, WITH_ID = (BY_NAME[name] for name in ("hermes", "llama3", "mistral", "mistral-id"))
 TRICKY = '{"a": "}\\"{\\\\", "b": {"c": [{}, "[TOOL_CALLS]</tool_call>"]}}'
 
 
 def written(form: CallFormat, *calls: tuple[str, str]) -> str:
-    each = [form.before_arguments(name) + arguments + form.tail for name, arguments in calls]
+    given = "Ab3456789" + form.middle if form.id_mark else ""
+    each = [form.named(name) + given + arguments + form.tail for name, arguments in calls]
     return form.marker + form.opens + (form.between or "").join(each) + form.closes
 
 
@@ -42,7 +43,7 @@ def joined(parts: list[Part]) -> tuple[str, list[tuple[str, str]]]:
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 def test_one_call(form: CallFormat) -> None:
     parts, complete = read(form, written(form, ("foo", TRICKY)))
-    assert parts == [Called(0, "foo"), Argued(0, TRICKY)]
+    assert parts == [Called(0, "foo", "Ab3456789" if form.id_mark else None), Argued(0, TRICKY)]
     assert complete
 
 
@@ -97,6 +98,9 @@ def test_what_only_looked_like_a_call_is_said() -> None:
         (HERMES, '<tool_call>\n{"name": "other", "arguments": {}}'),
         (LLAMA, '{"name": "fo'),
         (MISTRAL, '[TOOL_CALLS] [{"na'),
+        (WITH_ID, "[TOOL_CALLS]foo[CALL_"),
+        (WITH_ID, "[TOOL_CALLS]foo[CALL_ID]Ab345"),
+        (WITH_ID, "[TOOL_CALLS]foo[CALL_ID]Ab3456789[ARGS"),
     ],
 )
 def test_an_answer_cut_before_the_name_is_text(form: CallFormat, text: str) -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from grammar_fakes import CONTROL_MARK, TEXT_MARK, THINK, MarkedTokenizer
+from grammar_fakes import ARGS_MARK, CALL_MARK, CONTROL_MARK, TEXT_MARK, THINK, IdTokenizer, MarkedTokenizer
 from medusakit.errors import FormError
 from medusakit.text.call_formats import BY_NAME, FORMATS, CallFormat
 from medusakit.verify.calls import Calling, Function, UncallableError, call_grammar
 from medusakit.verify.grammar import Grammars
 
 pytest.importorskip("llguidance")
-HERMES, LLAMA, MISTRAL = (BY_NAME[name] for name in ("hermes", "llama3", "mistral"))
+HERMES, LLAMA, MISTRAL, WITH_ID = (BY_NAME[name] for name in ("hermes", "llama3", "mistral", "mistral-id"))
 CITY = {
     "type": "object",
     "properties": {"city": {"type": "string"}, "unit": {"enum": ["c", "f"]}},
@@ -82,6 +82,26 @@ def test_a_mark_that_is_a_control_token(grammars: Grammars, said: list[Said], fo
     assert call_grammar(grammars, Calling(MISTRAL, FUNCTIONS)).shown == {CONTROL_MARK}
 
 
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (["lookup", CALL_MARK, "Ab3456789", ARGS_MARK, "{}"], True),
+        (["lookup", CALL_MARK, "Ab3456789", ARGS_MARK, "{}", CONTROL_MARK, "look", CALL_MARK, "a"], False),
+        (["lookup", ARGS_MARK], None),
+        (["lookup", CALL_MARK, "Ab345678", ARGS_MARK], None),
+        (["lookup", CALL_MARK, "Ab34567890"], None),
+        (["lookup", CALL_MARK, "Ab-"], None),
+        (["lookup[CALL_ID]"], None),
+    ],
+    ids=str,
+)
+def test_a_call_with_an_id(said: list[Said], found: bool | None) -> None:
+    grammars = Grammars(IdTokenizer(), IdTokenizer.vocab_size)  # type: ignore[arg-type]
+    assert ends(grammars, Calling(WITH_ID, FUNCTIONS), "Hm", CONTROL_MARK, *said) is found
+    shown = call_grammar(grammars, Calling(WITH_ID, FUNCTIONS)).shown
+    assert shown == {CONTROL_MARK, CALL_MARK, ARGS_MARK}
+
+
 def test_a_format_without_a_mark(grammars: Grammars) -> None:
     calling = Calling(LLAMA, FUNCTIONS)
     assert ends(grammars, calling, '{"nam', 'e": 1}')
@@ -104,7 +124,7 @@ def test_a_call_that_must_be(grammars: Grammars, form: CallFormat) -> None:
 @pytest.mark.parametrize("several", [True, False])
 def test_one_call_only(grammars: Grammars, form: CallFormat, several: bool) -> None:
     calling = Calling(form, FUNCTIONS, free=False, several=several)
-    one = form.before_arguments("lookup") + "{}" + form.tail
+    one = form.named("lookup") + ("Ab3456789" + form.middle if form.id_mark else "") + "{}" + form.tail
     said = form.marker + form.opens + one + (form.between or "") + one + form.closes
     tokens: list[Said] = []
     for part in said.split("[TOOL_CALLS]"):
