@@ -163,7 +163,7 @@ def main() -> None:
         llm = ours(options.model, weights, options.heads, options.threads)
         ids = llm.encode(PROMPT)
         decoders[f"{weights} plain"] = decode_ours(llm, speculation=False)
-        if llm.parts.drafter is not None:
+        if llm.parts.speculation.drafter is not None:
             decoders[f"{weights} medusa"] = decode_ours(llm, speculation=True)
     for name in filter(None, options.variants.split(",")):
         path = variant(source, options.folder or home() / "peers", name)

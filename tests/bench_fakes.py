@@ -16,6 +16,7 @@ from medusakit.engine.controller import Controller, FixedController, PlainContro
 from medusakit.engine.engine import Engine
 from medusakit.engine.loading import Loaded
 from medusakit.engine.plan import make_plan
+from medusakit.engine.speculation import Speculation
 from medusakit.llm import LLM
 from medusakit.models.resolve import ResolvedModel
 from medusakit.runtimes.base import Runtime
@@ -68,11 +69,8 @@ def make_llm(
             runtime=runtime,
             tokenizer=tokenizer or ChatTokenizer(),
             artifact=None,
-            drafter=drafter,
-            topology=topology,
-            budget=None,
+            speculation=Speculation(drafter, topology, controller),
             cost=None,
-            controller=controller,
         )
     )
 

@@ -107,15 +107,17 @@ class FakeLLM:
         manifest = SimpleNamespace(drafter=drafter, provenance=SimpleNamespace(created="today"))
         return SimpleNamespace(
             artifact=SimpleNamespace(manifest=manifest) if self.heads else None,
-            drafter=SimpleNamespace(name="hydra" if self.heads else self.headless)
-            if self.heads or self.headless
-            else None,
-            max_nodes=None,
-            budget=None,
+            speculation=SimpleNamespace(
+                drafter=SimpleNamespace(name="hydra" if self.heads else self.headless)
+                if self.heads or self.headless
+                else None,
+                topology=SimpleNamespace(num_nodes=8 if self.heads else 1),
+                max_nodes=None,
+                budget=None,
+            ),
             cost=self.cost,
             runtime=self.runtime,
             source=SimpleNamespace(fingerprint="f" * 64),
-            topology=SimpleNamespace(num_nodes=8 if self.heads else 1),
             withheld=False,
         )
 

@@ -60,12 +60,8 @@ def toy_llm(
             runtime,
             ChatBytes(),  # type: ignore[arg-type]
             artifact,
-            found.drafter,
-            found.topology,
-            found.budget,
+            found,
             cost,
-            found.controller,
-            max_nodes=found.max_nodes,
             second=second,
             wishes=wishes,
         )

@@ -8,65 +8,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 
 from medusakit.engine.choices import Choices
 from medusakit.engine.controller import ChosenController, Controller, PlainController
-from medusakit.engine.engine import Engine, KeptRow
-from medusakit.engine.events import GenerationResult, TokenEvent
-from medusakit.engine.loading import Loaded, load_parts
+from medusakit.engine.conversation import Chat
+from medusakit.engine.engine import Engine
+from medusakit.engine.events import GenerationResult
+from medusakit.engine.loading import Loaded, RuntimeWishes, load_parts
 from medusakit.engine.plan import Plan
-from medusakit.engine.prompt import check_messages, short, token_ids
-from medusakit.engine.session import Session
-from medusakit.engine.speculation import MAX_LEAVES
+from medusakit.engine.prompt import Prompt, prompt_ids, short, token_ids
+from medusakit.engine.speculation import MAX_LEAVES, Wishes
+from medusakit.engine.stream import Stream
 from medusakit.errors import UsageError
 from medusakit.runtimes.base import Runtime
 from medusakit.settings import SamplingParams
-from medusakit.text.chat import chat_ids
 from medusakit.text.tokenizer import Tokenizer
-from medusakit.tree.given import AUTO, TreeWish
+from medusakit.tree.given import AUTO, TreeWish, checked
 from medusakit.verify.grammar import Grammars
 
-Message = Mapping[str, str]
-Prompt = str | Sequence[Message]
 GREEDY = SamplingParams()
-
-
-class Stream(Iterator[TokenEvent]):
-    """Events of one generation, as they come. `result` sums up what has been emitted so far; leaving early is fine."""
-
-    def __init__(self, engine: Engine, session: Session) -> None:
-        self._engine = engine
-        self._session = session
-        self._events = engine.run(session)
-        self._open = True
-
-    def __next__(self) -> TokenEvent:
-        try:
-            return next(self._events)
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """End the generation and give its row back."""
-        if self._open:
-            self._open = False
-            self._engine.finish(self._session)
-
-    @property
-    def result(self) -> GenerationResult:
-        return self._session.result()
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class LLM:
@@ -74,7 +37,7 @@ class LLM:
 
     def __init__(self, parts: Loaded) -> None:
         self.parts = parts
-        self.engine = Engine(parts.runtime, parts.tokenizer, parts.controller)
+        self.engine = Engine(parts.runtime, parts.tokenizer, parts.speculation.controller)
         self.choices = Choices(parts, parts.artifact, parts.wishes)
         self._plain = Engine(parts.runtime, parts.tokenizer, PlainController())
         self._chosen = Engine(parts.runtime, parts.tokenizer, ChosenController())
@@ -123,22 +86,11 @@ class LLM:
         """
         parts = load_parts(
             model,
+            RuntimeWishes(runtime, device_map, weights, threads, max_rows, max_context),
+            Wishes(drafter, checked(tree), budget, dynamic_tree, max_leaves, breaker_rho, draft_model),
             heads=heads,
-            weights=weights,
-            drafter=drafter,
-            draft_model=draft_model,
-            tree=tree,
-            budget=budget,
-            dynamic_tree=dynamic_tree,
-            max_leaves=max_leaves,
-            breaker_rho=breaker_rho,
-            threads=threads,
-            max_context=max_context,
-            max_rows=max_rows,
             offline=offline,
             align_position_embed=align_position_embed,
-            runtime=runtime,
-            device_map=device_map,
         )
         return cls(parts)
 
@@ -161,18 +113,15 @@ class LLM:
 
     @property
     def controller(self) -> Controller:
-        return self.parts.controller
+        return self.parts.speculation.controller
+
+    def engine_of(self, speculation: bool) -> Engine:
+        """The engine that drafts, or plain decoding through the same kernels."""
+        return self.engine if speculation else self._plain
 
     def encode(self, prompt: Prompt, *, raw: bool = False) -> list[int]:
         """Prompt ids: text becomes one user message in the model's chat template; `raw` takes it as it is."""
-        if isinstance(prompt, str):
-            if not prompt.strip():
-                raise UsageError("the prompt is empty", hint='medusa run "Explain a B-tree in two sentences"')
-            if raw or self.tokenizer.chat_template is None:
-                return self.tokenizer.encode(prompt, add_special=True)
-            prompt = [{"role": "user", "content": prompt}]
-        check_messages(prompt)
-        return chat_ids(self.tokenizer, prompt)
+        return prompt_ids(self.tokenizer, prompt, raw=raw)
 
     def stream(
         self,
@@ -207,7 +156,7 @@ class LLM:
         plan = self._plan(speculation, drafter, tree)
         if plan is not None:
             return Stream(self._chosen, self._chosen.start(ids, params, plan=plan))
-        engine = self.engine if speculation else self._plain
+        engine = self.engine_of(speculation)
         return Stream(engine, engine.start(ids, params))
 
     def generate(
@@ -259,61 +208,3 @@ class LLM:
         self.parts.runtime.close()
         if self.parts.second is not None:
             self.parts.second.close()
-
-
-class Chat:
-    """Turns of one conversation. Of each turn, only what the KV does not hold yet is prefilled."""
-
-    def __init__(self, llm: LLM, system: str | None, params: SamplingParams) -> None:
-        self._llm = llm
-        self._system = system
-        self.params = params
-        self.messages: list[dict[str, str]] = []
-        self._kept: KeptRow | None = None
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget the conversation."""
-        self.messages = [{"role": "system", "content": self._system}] if self._system else []
-        self._release()
-
-    def send(self, text: str, *, speculation: bool = True) -> ChatTurn:
-        """Ask; iterate the turn for its events. The answer joins the history when the turn ends or is closed."""
-        if not isinstance(text, str):
-            raise UsageError(f"the message is {short(text)}, expected a text", hint='chat.send("And in Python?")')
-        if not text.strip():
-            raise UsageError("the message is empty", hint="type a question, or /exit to leave")
-        self.messages.append({"role": "user", "content": text})
-        engine = self._llm.engine if speculation else self._llm._plain
-        kept, self._kept = self._kept, None
-        try:
-            session = engine.start(chat_ids(self._llm.tokenizer, self.messages), self.params, kept)
-        except BaseException:
-            self.messages.pop()
-            raise
-        return ChatTurn(self, engine, session)
-
-    def close(self) -> None:
-        self._release()
-
-    def _ended(self, engine: Engine, session: Session) -> None:
-        self._kept = engine.keep(session)
-        self.messages.append({"role": "assistant", "content": session.result().text})
-
-    def _release(self) -> None:
-        if self._kept is not None:
-            self._llm.engine.release(self._kept)
-            self._kept = None
-
-
-class ChatTurn(Stream):
-    """One answer of a chat."""
-
-    def __init__(self, chat: Chat, engine: Engine, session: Session) -> None:
-        super().__init__(engine, session)
-        self._chat = chat
-
-    def close(self) -> None:
-        if self._open:
-            self._open = False
-            self._chat._ended(self._engine, self._session)

@@ -143,7 +143,7 @@ def smollm2(request: pytest.FixtureRequest) -> Iterator[LLM]:
     """The embedded model with its heads (MEDUSA_HEADS: others) and a tree that is verified whether it pays or not."""
     heads = os.environ.get("MEDUSA_HEADS", "auto")
     llm = LLM.load("smollm2", heads=heads, weights=request.param, budget=BUDGET, max_rows=2)
-    assert llm.parts.drafter is not None, "no heads fit the embedded model"
+    assert llm.parts.speculation.drafter is not None, "no heads fit the embedded model"
     if llm.runtime.capabilities.exact != "bitwise-ties":
         pytest.skip(f"on this processor {request.param} decodes plainly (docs/decisions/0003)")
     yield llm

@@ -124,7 +124,7 @@ def test_what_is_asked_for_is_drafted_whole_though_nothing_pays(both: dict[str, 
     budgets = [llm.choices.plan(None, tree).budget for tree in ("static", "2x2", PATHS)]
     assert budgets == [LEAST_STATIC, 7, len(PATHS) + 1]
     for wishes, num_nodes in [(Wishes(tree="2x2"), 7), (Wishes(tree="2x2", budget=5), 5), (Wishes(tree="static"), 1)]:
-        assert toy_llm(both["medusa"], wishes, cost=dear).parts.topology.num_nodes == num_nodes
+        assert toy_llm(both["medusa"], wishes, cost=dear).parts.speculation.topology.num_nodes == num_nodes
 
 
 @pytest.fixture

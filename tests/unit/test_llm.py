@@ -45,7 +45,7 @@ def test_prompts_that_cannot_be_meant(prompt: Any, message: str) -> None:
 
 
 def test_a_message_that_only_calls_tools_needs_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("medusakit.llm.chat_ids", lambda tokenizer, messages: [len(messages)])
+    monkeypatch.setattr("medusakit.engine.prompt.chat_ids", lambda tokenizer, messages: [len(messages)])
     call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
     assert LLM(Mock()).encode([HELLO, call]) == [2]  # type: ignore[list-item]
 

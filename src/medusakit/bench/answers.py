@@ -14,7 +14,8 @@ from medusakit.engine.events import GenerationResult
 from medusakit.engine.plan import Plan
 from medusakit.engine.session import Session
 from medusakit.engine.step import Outcome
-from medusakit.llm import LLM, Stream
+from medusakit.engine.stream import Stream
+from medusakit.llm import LLM
 from medusakit.settings import SamplingParams
 
 

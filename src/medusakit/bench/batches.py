@@ -61,7 +61,7 @@ def answer_all(
     on_end: Callable[[], None] = lambda: None,
 ) -> list[tuple[int, ...]]:
     """Token ids of every answer, end of sequence included; at most `rows` prompts are answered at a time."""
-    engine = Engine(llm.runtime, llm.tokenizer, llm.parts.controller if speculation else PlainController())
+    engine = Engine(llm.runtime, llm.tokenizer, llm.parts.speculation.controller if speculation else PlainController())
     waiting = deque(enumerate(prompts))
     running: dict[int, Session] = {}
     answers: dict[int, tuple[int, ...]] = {}

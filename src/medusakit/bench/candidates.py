@@ -128,7 +128,9 @@ def speculating(parts: Loaded, wishes: Wishes, artifact: Artifact | None, thread
 
 def alone(parts: Loaded, threads: int | None = None) -> Drafter | None:
     """The heads by themselves where there are some, else the drafter in use: what guesses along a static tree."""
-    return parts.drafter if parts.artifact is None else load_drafter(parts.artifact, parts.source, threads=threads)
+    if parts.artifact is None:
+        return parts.speculation.drafter
+    return load_drafter(parts.artifact, parts.source, threads=threads)
 
 
 def _candidate(name: str, family: str, found: Speculation, artifact: Artifact | None) -> Candidate:

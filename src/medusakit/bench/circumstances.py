@@ -35,7 +35,7 @@ def versions() -> dict[str, str]:
 
 def model(llm: LLM) -> dict[str, Any]:
     """Backbone, weights, heads and tree."""
-    parts = llm.parts
+    parts, drafting = llm.parts, llm.parts.speculation
     spec, artifact = llm.runtime.spec, parts.artifact
     return {
         "name": spec.name,
@@ -44,8 +44,8 @@ def model(llm: LLM) -> dict[str, Any]:
         "weights": llm.runtime.capabilities.weights,
         "exact": llm.runtime.capabilities.exact,
         "requantised": llm.runtime.capabilities.requantised,
-        "drafter": parts.drafter.name if parts.drafter else None,
+        "drafter": drafting.drafter.name if drafting.drafter else None,
         "heads_created": artifact.manifest.provenance.created if artifact else None,
-        "nodes": parts.topology.num_nodes if parts.max_nodes is None else parts.max_nodes,
-        "predicted": asdict(parts.budget) if parts.budget else None,
+        "nodes": drafting.topology.num_nodes if drafting.max_nodes is None else drafting.max_nodes,
+        "predicted": asdict(drafting.budget) if drafting.budget else None,
     }

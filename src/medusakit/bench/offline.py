@@ -81,7 +81,7 @@ def make_modes(llm: LLM, config: OfflineConfig) -> list[Mode]:
         raise UsageError("no mode to run", hint=f"--modes {','.join(MODES)}")
     if unknown := set(config.modes) - set(MODES):
         raise UsageError(f"unknown mode {sorted(unknown)[0]}", hint=f"--modes {','.join(MODES)}")
-    if "medusa" in config.modes and llm.parts.drafter is None:
+    if "medusa" in config.modes and llm.parts.speculation.drafter is None:
         raise UsageError("mode medusa needs heads, and none fit this model", hint="medusa train all -m MODEL --out DIR")
     if "hf" in config.modes and config.suite == adversarial.SUITE:
         raise UsageError("the adversarial suite compares medusa with plain", hint="--modes plain,medusa")

@@ -66,7 +66,7 @@ def run_verify(
     about: dict[str, Any] = {}
     for weights in config.formats:
         llm = load(weights)
-        if llm.parts.drafter is None:
+        if llm.parts.speculation.drafter is None:
             raise UsageError("nothing to verify: no heads fit this model", hint="medusa train all -m MODEL --out DIR")
         formats[weights] = verify_format(llm, weights, questions, config, on_progress)
         about = about or {"machine": machine(), "versions": versions(), "model": model(llm)}

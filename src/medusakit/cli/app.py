@@ -125,14 +125,14 @@ def slow_reason(config: Config, llm: LLM) -> tuple[str, str]:
     texts if it will not."""
     parts = llm.parts
     if parts.artifact is None and config.heads != "none" and config.drafter is None:
-        drafter = None if parts.withheld else parts.drafter
+        drafter = None if parts.withheld else parts.speculation.drafter
         how = f"it drafts from prompt and answer ({drafter.name})" if drafter else "decoding is plain"
         return f"no heads fit {config.model}: {how}", f"medusa train all -m {config.model} --out ./heads"
     weights = parts.runtime.capabilities.weights
     if parts.withheld:
         message = f"speculation is off: with {weights} weights a pass over a tree rounds otherwise than plain decoding"
         return message, "--weights f32   is exact and fast; --budget 4   speculates all the same, up to numerical ties"
-    if parts.budget is not None and parts.budget.num_nodes == 1:
+    if parts.speculation.budget is not None and parts.speculation.budget.num_nodes == 1:
         message = f"speculation is off: no tree pays with {weights} weights on this machine"
         return message, "--budget 8   speculates all the same; medusa tree show   says what was expected"
     return "", ""

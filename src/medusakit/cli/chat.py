@@ -16,9 +16,9 @@ from medusakit.config import KEYS, nearest
 from medusakit.errors import MedusaError, UsageError
 
 if TYPE_CHECKING:
+    from medusakit.engine.conversation import Chat as Conversation
     from medusakit.engine.events import GenerationResult
     from medusakit.llm import LLM
-    from medusakit.llm import Chat as Conversation
 
 HELP = """\
 /help             this list

@@ -41,7 +41,7 @@ def compare(prompts: tuple[str, ...], repeat: int, json_file: str | None) -> Non
     app = current_app()
     texts = prompts or (read_prompt(None, command="compare"),)
     llm = app.load()
-    if llm.parts.drafter is None:
+    if llm.parts.speculation.drafter is None:
         hint = f"medusa train all -m {app.config.model} --out ./heads"
         raise ArtifactError(f"nothing to compare: {app.config.model} has no heads", hint=hint)
     params = request(app)

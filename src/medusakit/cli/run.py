@@ -16,7 +16,8 @@ from medusakit.errors import UsageError
 
 if TYPE_CHECKING:
     from medusakit.engine.events import GenerationResult
-    from medusakit.llm import LLM, Stream
+    from medusakit.engine.stream import Stream
+    from medusakit.llm import LLM
     from medusakit.settings import SamplingParams
 
 

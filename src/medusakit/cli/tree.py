@@ -73,7 +73,7 @@ def drawing_of(app: App, llm: LLM, artifact: Artifact) -> Drawing:
     """The tree of a model's heads, with what was calibrated and what is expected."""
     topology = shown_topology(app, llm, artifact)
     title = f"{artifact.manifest.drafter.family} tree for {artifact.manifest.backbone.name}"
-    return Drawing(topology, acceptance_of(artifact, topology), title, _expectation(llm), llm.parts.budget)
+    return Drawing(topology, acceptance_of(artifact, topology), title, _expectation(llm), llm.parts.speculation.budget)
 
 
 def _deliver(app: App, drawing: Drawing, svg: Path | None, json_file: str | None) -> None:
@@ -126,8 +126,8 @@ def load(app: App) -> tuple[LLM, Artifact]:
 
 def shown_topology(app: App, llm: LLM, artifact: Artifact) -> Topology:
     """What decoding uses; where that is plain decoding, the calibrated tree's best nodes all the same."""
-    if llm.parts.topology.num_nodes > 1 or app.config.budget:
-        return llm.parts.topology
+    if llm.parts.speculation.topology.num_nodes > 1 or app.config.budget:
+        return llm.parts.speculation.topology
     return artifact.topology(SHOWN_NODES)
 
 
@@ -144,7 +144,7 @@ def _costs(llm: LLM, artifact: Artifact, again: bool) -> tuple[Any, float, Any]:
     from medusakit.engine.speculation import OTHER_S
     from medusakit.tree.cost import StepCost
 
-    drafter, cost = llm.parts.drafter, llm.parts.cost
+    drafter, cost = llm.parts.speculation.drafter, llm.parts.cost
     assert drafter is not None and cost is not None
     if again:
         cost = StepCost(measure_cost(llm.runtime)[0])
@@ -161,7 +161,7 @@ def _document(drawing: Drawing) -> dict[str, Any]:
 
 
 def _expectation(llm: LLM) -> str:
-    budget = llm.parts.budget
+    budget = llm.parts.speculation.budget
     if budget is None:
         return "this budget was given, not chosen"
     if budget.num_nodes == 1:

@@ -82,6 +82,9 @@ class Choices:
 
     def _make(self, name: str | None, wishes: Wishes, artifact: Artifact | None) -> HybridDrafter:
         second = self._parts.second if wishes.drafter == DRAFT_MODEL else None
-        made = build_drafter(wishes, artifact, self._parts.source, second=second, runtime=self._parts.runtime)
+        parts = self._parts
+        made = build_drafter(
+            wishes, artifact, parts.source, second=second, threads=parts.threads, runtime=parts.runtime
+        )
         self._drafters[name] = made
         return made

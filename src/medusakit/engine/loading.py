@@ -9,14 +9,12 @@ from medusakit.artifact.find import find_heads
 from medusakit.artifact.io import Artifact
 from medusakit.artifact.rope import aligned
 from medusakit.config import nearest
-from medusakit.drafters.base import Drafter
 from medusakit.drafters.draft_model.drafter import DraftModelDrafter
 from medusakit.drafters.draft_model.load import load_draft_model
 from medusakit.drafters.registry import WITHOUT_HEADS
-from medusakit.engine.controller import Controller
 from medusakit.engine.deviations import record_trip
 from medusakit.engine.remembered import CostWatch, remembered_cost
-from medusakit.engine.speculation import MAX_LEAVES, PLAIN_DECODING, Speculation, Wishes, speculation
+from medusakit.engine.speculation import PLAIN_DECODING, Speculation, Wishes, speculation
 from medusakit.errors import UsageError
 from medusakit.models.resolve import ResolvedModel, open_weights, resolve
 from medusakit.models.spec import WeightSource
@@ -24,18 +22,27 @@ from medusakit.runtimes.base import Runtime
 from medusakit.runtimes.onnx.runtime import load_onnx
 from medusakit.runtimes.onnx.session import default_threads
 from medusakit.text.tokenizer import Tokenizer, load_tokenizer
-from medusakit.tree.cost import Budget, StepCost
-from medusakit.tree.given import AUTO, TreeWish, checked
-from medusakit.tree.topology import Topology
+from medusakit.tree.cost import StepCost
 
 RUNTIMES = ("onnx", "torch")
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeWishes:
+    """What is asked of the runtime; see `LLM.load`. name: one of RUNTIMES."""
+
+    name: str = "onnx"
+    device_map: str | None = None
+    weights: str = "auto"
+    threads: int | None = None
+    max_rows: int = 1
+    max_context: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """Everything a generation needs.
 
-    drafter, topology, budget, max_nodes, controller  as in `Speculation`
     cost      T(n, context) here; None for plain decoding
     second    a model that drafts, which holds memory of its own
     wishes    what was asked of speculation
@@ -48,13 +55,9 @@ class Loaded:
     runtime: Runtime
     tokenizer: Tokenizer
     artifact: Artifact | None
-    drafter: Drafter | None
-    topology: Topology
-    budget: Budget | None
+    speculation: Speculation
     cost: StepCost | None
-    controller: Controller
     withheld: bool = False
-    max_nodes: int | None = None
     second: DraftModelDrafter | None = None
     wishes: Wishes = field(default_factory=Wishes)
     threads: int = field(default_factory=default_threads)
@@ -68,86 +71,56 @@ class Loaded:
 
 def load_parts(
     model: str,
+    runtime: RuntimeWishes,
+    wishes: Wishes,
     *,
     heads: str = "auto",
-    weights: str = "auto",
-    drafter: str | None = None,
-    draft_model: str | None = None,
-    tree: TreeWish = AUTO,
-    budget: int | None = None,
-    dynamic_tree: bool = True,
-    max_leaves: int = MAX_LEAVES,
-    breaker_rho: float | None = None,
-    threads: int | None = None,
-    max_context: int | None = None,
-    max_rows: int = 1,
     offline: bool = False,
     align_position_embed: bool = False,
-    runtime: str = "onnx",
-    device_map: str | None = None,
 ) -> Loaded:
-    """Open everything; see `LLM.load` for the arguments. Nothing stays open if it fails."""
-    wishes = Wishes(drafter, checked(tree), budget, dynamic_tree, max_leaves, breaker_rho, draft_model)
+    """Open everything; see `LLM.load` for arguments and errors."""
     wishes.check(heads)
+    threads = runtime.threads or default_threads()
     resolved = resolve(model, offline=offline)
-    source, start = _opened(resolved, runtime, device_map, weights, threads, max_rows, max_context)
+    source, start = _opened(resolved, runtime)
     tokenizer = load_tokenizer(resolved)
     artifact = _heads(wishes, heads, source, resolved, tokenizer)
     if align_position_embed:
         source = _aligned(source, artifact, runtime)
-    second = _second(draft_model, source, tokenizer, threads=threads, max_rows=max_rows, offline=offline)
+    second = None
+    if (name := wishes.draft_model) is not None:
+        second = load_draft_model(
+            name, source.spec, tokenizer, threads=threads, max_rows=runtime.max_rows, offline=offline
+        )
     running = start(source)
     cost, withheld, found = None, False, PLAIN_DECODING
-    asked = artifact is not None or heads != "none" or drafter is not None
+    asked = artifact is not None or heads != "none" or wishes.drafter is not None
     if asked and running.capabilities.chains:
-        cost = remembered_cost(running, source.fingerprint, threads or default_threads())
-        withheld = budget is None and running.capabilities.exact != "bitwise-ties"
-        found = _speculation(wishes, artifact, source, running, cost, second, threads, withheld)
+        cost = remembered_cost(running, source.fingerprint, threads)
+        withheld = wishes.budget is None and running.capabilities.exact != "bitwise-ties"
+        found = speculation(
+            wishes,
+            artifact,
+            source,
+            running,
+            cost,
+            second=second,
+            threads=threads,
+            withheld=withheld,
+            on_trip=record_trip,
+        )
     return Loaded(
-        resolved,
-        source,
-        running,
-        tokenizer,
-        artifact,
-        found.drafter,
-        found.topology,
-        found.budget,
-        cost,
-        found.controller,
-        withheld,
-        found.max_nodes,
-        second,
-        wishes,
-        threads or default_threads(),
-    )
-
-
-def _aligned(source: WeightSource, artifact: Artifact | None, runtime: str) -> WeightSource:
-    if runtime != "onnx":
-        raise UsageError("the rope of the heads can only be taken by the onnx runtime", hint="--runtime onnx")
-    return aligned(source, artifact)
-
-
-def _speculation(
-    wishes: Wishes,
-    artifact: Artifact | None,
-    source: WeightSource,
-    runtime: Runtime,
-    cost: StepCost,
-    second: DraftModelDrafter | None,
-    threads: int | None,
-    withheld: bool,
-) -> Speculation:
-    return speculation(
-        wishes,
-        artifact,
-        source,
-        runtime,
-        cost,
-        second=second,
-        threads=threads,
+        resolved=resolved,
+        source=source,
+        runtime=running,
+        tokenizer=tokenizer,
+        artifact=artifact,
+        speculation=found,
+        cost=cost,
         withheld=withheld,
-        on_trip=record_trip,
+        second=second,
+        wishes=wishes,
+        threads=threads,
     )
 
 
@@ -169,6 +142,7 @@ def other_drafting(parts: Loaded, heads: str, wishes: Wishes) -> tuple[Speculati
         parts.runtime,
         parts.cost,
         second=parts.second,
+        threads=parts.threads,
         withheld=parts.withheld,
         on_trip=record_trip,
     )
@@ -185,36 +159,36 @@ def _heads(
     return find_heads(heads, source, model_path=resolved.path, drafter=family, tokenizer_hash=vocabulary)
 
 
-def _opened(
-    resolved: ResolvedModel,
-    runtime: str,
-    device_map: str | None,
-    weights: str,
-    threads: int | None,
-    max_rows: int,
-    max_context: int | None,
-) -> tuple[WeightSource, Callable[[WeightSource], Runtime]]:
+def _opened(resolved: ResolvedModel, wishes: RuntimeWishes) -> tuple[WeightSource, Callable[[WeightSource], Runtime]]:
     """The weights, and what makes a runtime of them or of the same with another rope: heads that do not fit are told
     before minutes of building."""
-    if runtime not in RUNTIMES:
-        raise UsageError(f"runtime {runtime!r} is not known", hint=f"--runtime {nearest(runtime, RUNTIMES) or 'onnx'}")
-    if runtime == "onnx":
+    name, device_map = wishes.name, wishes.device_map
+    if name not in RUNTIMES:
+        raise UsageError(f"runtime {name!r} is not known", hint=f"--runtime {nearest(name, RUNTIMES) or 'onnx'}")
+    if name == "onnx":
         if device_map is not None:
             raise UsageError(f"device map {device_map!r} needs the torch runtime", hint="--runtime torch")
         return open_weights(resolved), lambda source: load_onnx(
-            source, weights=weights, threads=threads, max_rows=max_rows, max_context=max_context
+            source,
+            weights=wishes.weights,
+            threads=wishes.threads,
+            max_rows=wishes.max_rows,
+            max_context=wishes.max_context,
         )
     from medusakit.runtimes.torch.load import load_torch
 
     parts = load_torch(
-        resolved, weights=weights, threads=threads, max_rows=max_rows, max_context=max_context, device_map=device_map
+        resolved,
+        weights=wishes.weights,
+        threads=wishes.threads,
+        max_rows=wishes.max_rows,
+        max_context=wishes.max_context,
+        device_map=device_map,
     )
     return parts.source, lambda source: parts.runtime
 
 
-def _second(
-    name: str | None, source: WeightSource, tokenizer: Tokenizer, *, threads: int | None, max_rows: int, offline: bool
-) -> DraftModelDrafter | None:
-    if name is None:
-        return None
-    return load_draft_model(name, source.spec, tokenizer, threads=threads, max_rows=max_rows, offline=offline)
+def _aligned(source: WeightSource, artifact: Artifact | None, runtime: RuntimeWishes) -> WeightSource:
+    if runtime.name != "onnx":
+        raise UsageError("the rope of the heads can only be taken by the onnx runtime", hint="--runtime onnx")
+    return aligned(source, artifact)

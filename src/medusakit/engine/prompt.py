@@ -7,6 +7,24 @@ from operator import index
 from typing import Any
 
 from medusakit.errors import UsageError
+from medusakit.text.chat import chat_ids
+from medusakit.text.tokenizer import Tokenizer
+
+Message = Mapping[str, str]
+Prompt = str | Sequence[Message]
+
+
+def prompt_ids(tokenizer: Tokenizer, prompt: Prompt, *, raw: bool = False) -> list[int]:
+    """Token ids: a text becomes one user message in the model's chat template; `raw`, or where there is no template,
+    it is taken as it is. Raises UsageError for a prompt that says nothing or is none."""
+    if isinstance(prompt, str):
+        if not prompt.strip():
+            raise UsageError("the prompt is empty", hint='medusa run "Explain a B-tree in two sentences"')
+        if raw or tokenizer.chat_template is None:
+            return tokenizer.encode(prompt, add_special=True)
+        prompt = [{"role": "user", "content": prompt}]
+    check_messages(prompt)
+    return chat_ids(tokenizer, prompt)
 
 
 def check_messages(messages: object) -> None:

@@ -25,8 +25,7 @@ def open_serving(llm: LLM, name: str, settings: SchedulerSettings, service: Serv
     scheduler.start()
     scheduler.set_speculation(service.options.speculation)
     _warm_up(scheduler, min(parts.runtime.spec.vocab_size, 16))
-    found = Speculation(parts.drafter, parts.topology, parts.controller, parts.max_nodes, parts.budget)
-    drafting = Drafting(found, _drafter_name(found), _hash_of(parts.artifact), llm.choices)
+    drafting = Drafting(parts.speculation, _drafter_name(parts.speculation), _hash_of(parts.artifact), llm.choices)
     card = card_of(parts, name, drafting)
     return Serving(scheduler, llm.tokenizer, card, drafting, Opener(parts), llm.grammars, parts.cost)
 

@@ -19,8 +19,8 @@ from medusakit.errors import UsageError
 
 def loaded(*, artifact: Any = None, budget: Any = None, withheld: bool = False, drafter: str = "suffix") -> Any:
     runtime = SimpleNamespace(capabilities=SimpleNamespace(weights="int4"))
-    own = SimpleNamespace(name=drafter)
-    parts = SimpleNamespace(artifact=artifact, budget=budget, runtime=runtime, withheld=withheld, drafter=own)
+    speculation = SimpleNamespace(drafter=SimpleNamespace(name=drafter), budget=budget)
+    parts = SimpleNamespace(artifact=artifact, runtime=runtime, withheld=withheld, speculation=speculation)
     return SimpleNamespace(parts=parts)
 
 

@@ -32,9 +32,9 @@ class Artifact:
 def with_heads(monkeypatch: pytest.MonkeyPatch, budget: Budget | None, topology: Topology) -> None:
     llm = FakeLLM()
     runtime = SimpleNamespace(capabilities=SimpleNamespace(weights="f32"), spec=SimpleNamespace(hidden_size=8))
-    parts = SimpleNamespace(
-        artifact=Artifact(), budget=budget, topology=topology, cost=StepCost.single({1: 0.010, 4: 0.012}), drafter="x"
-    )
+    speculation = SimpleNamespace(budget=budget, topology=topology, drafter="x")
+    cost = StepCost.single({1: 0.010, 4: 0.012})
+    parts = SimpleNamespace(artifact=Artifact(), speculation=speculation, cost=cost)
     loaded: Any = SimpleNamespace(parts=parts, runtime=runtime, chat=llm.chat)
     monkeypatch.setattr(App, "load", lambda self, **_: loaded)
     monkeypatch.setattr("medusakit.engine.measure.measure_draft", lambda *arguments, **named: 0.001)

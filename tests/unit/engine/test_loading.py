@@ -11,12 +11,12 @@ import pytest
 
 from engine_fakes import VOCAB, LetterTokenizer
 from medusakit.drafters.draft_model.drafter import DraftModelDrafter
-from medusakit.engine import loading, remembered
+from medusakit.engine import choices, loading, remembered
 from medusakit.engine.controller import FixedController, GuardedController, PlainController
 from medusakit.engine.engine import Engine
-from medusakit.engine.loading import Loaded, load_parts
+from medusakit.engine.loading import Loaded, other_drafting
 from medusakit.engine.plan import PLAIN_PLAN
-from medusakit.engine.speculation import MAX_BUDGET
+from medusakit.engine.speculation import MAX_BUDGET, Wishes
 from medusakit.errors import UsageError
 from medusakit.llm import LLM
 from medusakit.models.resolve import ResolvedModel
@@ -34,7 +34,7 @@ Load = Callable[..., Loaded]
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Load:
-    """`load_parts` of a small random model that no heads fit."""
+    """The parts of a small random model that no heads fit."""
 
     def call(*, cost: dict[int, float] = FLAT, exact: str = "bitwise-ties", **arguments: Any) -> Loaded:
         runtime = random_reference(0, VOCAB, context_length=64)
@@ -49,13 +49,13 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Load:
         }
         for name, fact in facts.items():
             monkeypatch.setattr(loading, name, lambda *_, fact=fact, **__: fact)
-        return load_parts("toy", **arguments)
+        return LLM.load("toy", **arguments).parts
 
     return call
 
 
 def answer(parts: Loaded, max_tokens: int = 40) -> Any:
-    engine = Engine(parts.runtime, parts.tokenizer, parts.controller)
+    engine = Engine(parts.runtime, parts.tokenizer, parts.speculation.controller)
     session = engine.start([1, 2, 3], SamplingParams(max_tokens=max_tokens))
     for _ in engine.run(session):
         pass
@@ -65,18 +65,19 @@ def answer(parts: Loaded, max_tokens: int = 40) -> Any:
 
 def unguarded(parts: Loaded) -> Loaded:
     """The same plan at every step: what the guard does depends on real time."""
-    return replace(parts, controller=FixedController(plan(parts)))
+    return replace(parts, speculation=replace(parts.speculation, controller=FixedController(plan(parts))))
 
 
 def plan(parts: Loaded) -> Any:
-    return parts.controller.plan([])
+    return parts.speculation.controller.plan([])
 
 
 def test_a_model_without_heads_is_drafted_by_what_needs_none(load: Load) -> None:
     parts = load()
-    assert parts.artifact is None and parts.drafter is not None
-    assert (parts.drafter.name, parts.max_nodes, parts.topology.num_nodes) == ("hybrid", MAX_BUDGET, 1)
-    assert isinstance(parts.controller, GuardedController)
+    found = parts.speculation
+    assert parts.artifact is None and found.drafter is not None
+    assert (found.drafter.name, found.max_nodes, found.topology.num_nodes) == ("hybrid", MAX_BUDGET, 1)
+    assert isinstance(parts.speculation.controller, GuardedController)
     result = answer(unguarded(parts))
     assert result.stats.tau > 1.2
     assert result.token_ids == answer(load(heads="none")).token_ids
@@ -104,7 +105,7 @@ def test_plain_decoding_has_no_table_to_watch(load: Load) -> None:
 @pytest.mark.parametrize("heads", ["auto", "none"])
 def test_a_drafter_without_heads_can_be_asked_for(load: Load, name: str, heads: str) -> None:
     parts = load(heads=heads, drafter=name)
-    assert parts.drafter is not None and parts.drafter.name == name
+    assert parts.speculation.drafter is not None and parts.speculation.drafter.name == name
     assert isinstance(plan(parts).policy, DynamicPolicy)
 
 
@@ -115,7 +116,8 @@ def test_a_second_model_can_draft(load: Load, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(loading, "load_draft_model", lambda name, *_, **__: second if name == "twin" else None)
     monkeypatch.setattr(DraftModelDrafter, "close", lambda self: closed.append(self))
     parts = load(drafter="draft_model", draft_model="twin")
-    assert parts.second is second and parts.drafter is not None and parts.drafter.name == "draft_model"
+    drafter = parts.speculation.drafter
+    assert parts.second is second and drafter is not None and drafter.name == "draft_model"
     result = answer(parts)
     assert result.stats.tau > 2.5
     assert result.token_ids == answer(load(heads="none")).token_ids
@@ -132,7 +134,7 @@ def test_a_draft_model_and_its_name_belong_together(load: Load, wanted: dict[str
 
 def test_none_means_plain(load: Load) -> None:
     parts = load(heads="none")
-    assert parts.drafter is None and isinstance(parts.controller, PlainController)
+    assert parts.speculation.drafter is None and isinstance(parts.speculation.controller, PlainController)
 
 
 def test_a_budget_is_a_limit_and_the_rest_is_cost(load: Load) -> None:
@@ -143,13 +145,13 @@ def test_a_budget_is_a_limit_and_the_rest_is_cost(load: Load) -> None:
     plain = answer(load(cost=STEEP)).stats
     assert (plain.nodes_per_step, plain.tau) == (1.0, 1.0)
     assert plan(load(budget=1)) is PLAIN_PLAN
-    assert type(load(budget=3).controller) is FixedController  # a given budget is not second-guessed
-    assert isinstance(load(budget=3, breaker_rho=0.85).controller, GuardedController)
+    assert type(load(budget=3).speculation.controller) is FixedController  # a given budget is not second-guessed
+    assert isinstance(load(budget=3, breaker_rho=0.85).speculation.controller, GuardedController)
 
 
 def test_a_format_whose_trees_round_otherwise_decodes_plainly_unless_a_budget_is_given(load: Load) -> None:
     parts = load(exact="numerical-ties")
-    assert parts.withheld and plan(parts) is PLAIN_PLAN and parts.max_nodes == 1
+    assert parts.withheld and plan(parts) is PLAIN_PLAN and parts.speculation.max_nodes == 1
     parts = load(exact="numerical-ties", budget=4)
     assert not parts.withheld and plan(parts).budget == 4
 
@@ -157,7 +159,7 @@ def test_a_format_whose_trees_round_otherwise_decodes_plainly_unless_a_budget_is
 def test_a_dense_tree_is_taken_as_it_is(load: Load) -> None:
     parts = load(tree="2x3", budget=5)
     assert isinstance(plan(parts).policy, StaticPolicy)
-    assert (parts.topology.num_nodes, parts.max_nodes) == (5, None)
+    assert (parts.speculation.topology.num_nodes, parts.speculation.max_nodes) == (5, None)
     assert answer(parts).stats.num_steps > 0
     with pytest.raises(UsageError, match="9 deep, but recycling guesses 8 tokens ahead"):
         load(drafter="recycling", tree="9x1")
@@ -176,3 +178,19 @@ def test_without_heads_a_static_tree_needs_a_shape(load: Load) -> None:
     with pytest.raises(UsageError, match="a static one needs heads or a given shape"):
         load(dynamic_tree=False)
     assert isinstance(plan(load(tree="2x2", dynamic_tree=False)).policy, StaticPolicy)
+
+
+def test_drafters_that_come_later_take_the_model_s_threads(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other heads, and the drafters of single answers."""
+    llm, asked = LLM(load(threads=3)), list[int | None]()
+
+    def note(*_: Any, threads: int | None = None, **__: Any) -> None:
+        asked.append(threads)
+        raise KeyError
+
+    monkeypatch.setattr(loading, "speculation", note)
+    monkeypatch.setattr(choices, "build_drafter", note)
+    for later in (lambda: other_drafting(llm.parts, "auto", Wishes()), lambda: llm.choices.plan("suffix", None)):
+        with pytest.raises(KeyError):
+            later()
+    assert asked == [3, 3]

@@ -13,10 +13,10 @@ from medusakit.engine import loading
 from medusakit.engine.choices import MAX_KEPT, Choices
 from medusakit.engine.engine import Engine
 from medusakit.engine.jobs import SchedulerSettings
-from medusakit.engine.loading import load_parts
 from medusakit.engine.scheduler import Scheduler
-from medusakit.engine.speculation import Speculation, Wishes
+from medusakit.engine.speculation import Wishes
 from medusakit.errors import UsageError
+from medusakit.llm import LLM
 from medusakit.models.resolve import ResolvedModel
 from medusakit.runtimes.reference import random_reference
 from medusakit.runtimes.reference_source import random_source
@@ -44,7 +44,7 @@ def parts(monkeypatch, tmp_path):
     }
     for name, fact in facts.items():
         monkeypatch.setattr(loading, name, lambda *_, fact=fact, **__: fact)
-    return load_parts("toy", max_rows=8)
+    return LLM.load("toy", max_rows=8).parts
 
 
 @dataclass
@@ -55,11 +55,10 @@ class Held:
 @pytest.fixture
 def client(parts):
     service = Service(Options(), Keyring(()))
-    engine = Engine(parts.runtime, parts.tokenizer, parts.controller)
+    engine = Engine(parts.runtime, parts.tokenizer, parts.speculation.controller)
     scheduler = Scheduler(Held(engine), SchedulerSettings(max_rows=8), on_step=service.metrics.on_step)
     scheduler.start()
-    found = Speculation(parts.drafter, parts.topology, parts.controller)
-    drafting = Drafting(found, "hybrid", "", Choices(parts, None, Wishes()))
+    drafting = Drafting(parts.speculation, "hybrid", "", Choices(parts, None, Wishes()))
     service.opened(Serving(scheduler, parts.tokenizer, card_of(parts.runtime), drafting))
     with listening(service) as url, httpx.Client(base_url=url, timeout=60) as client:
         yield client
