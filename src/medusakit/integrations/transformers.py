@@ -7,11 +7,12 @@
 `generate` keeps its signature and its meaning: logits processors, sampling parameters, stopping criteria and streamers
 are transformers' own, called for every token in the order in which plain decoding calls them. Sampling takes one draw a
 token from the same generator, so that a seed gives the answer that it gave before, up to ties of rounding. What tree
-decoding does not do (beams, batches, guidance by a second pass, scores of every step) runs as before.
+decoding does not do (beams, batches, scores of every step, an output with its cache) runs as before.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,14 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers.generation import GenerateDecoderOnlyOutput
+import torch
+from torch import nn
 
 from medusakit.artifact.io import Artifact, check_fits, load_artifact
 from medusakit.drafters.base import DraftState, show_step
 from medusakit.engine.plan import Plan
 from medusakit.engine.prefixes import PrefixCache
 from medusakit.engine.speculation import Wishes, speculation
-from medusakit.errors import UsageError
+from medusakit.errors import UnsupportedModelError, UsageError
 from medusakit.integrations.rule import ProcessorRule
 from medusakit.runtimes.base import Runtime, Scores
 from medusakit.runtimes.torch.load import TorchParts, torch_parts
@@ -35,27 +37,45 @@ from medusakit.tree.cost import StepCost
 from medusakit.tree.topology import Draft, Tree
 from medusakit.verify.walk import walk
 
+log = logging.getLogger(__name__)
 BUDGET = 12  # nodes of a tree, root included, where nothing else is said
 CACHE_BYTES = 512 << 20
-_OTHER_MODES = ("assistant_model", "custom_generate", "prompt_lookup_num_tokens", "penalty_alpha", "dola_layers")
-_PLAIN_KWARGS = ("position_ids", "logits_to_keep", "token_type_ids")
-_EVERY_STEP = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+_OTHER_MODES = ("assistant_model", "custom_generate", "prompt_lookup_num_tokens", "penalty_alpha", "dola_layers",
+                "synced_gpus")  # fmt: skip
+_PLAIN_KWARGS = ("logits_to_keep",)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a model is while its trees were tried: after a change of it nothing that was found then holds."""
+
+    dtype: Any
+    device: Any
+    head: Any
+
+    @classmethod
+    def of(cls, model: Any) -> Kind:
+        embedding = model.get_input_embeddings().weight
+        return cls(embedding.dtype, embedding.device, model.get_output_embeddings())
 
 
 @dataclass(slots=True)
 class Handle:
-    """A hooked model. num_steps and num_tokens: of tree decoding so far; packs: linear layers for the CPU."""
+    """A hooked model. num_steps and num_tokens: of tree decoding so far; packs: linear layers for the CPU; kind: as it
+    was hooked."""
 
     model: Any
     runtime: Runtime
     plan: Plan
     prefixes: PrefixCache | None
     own_generate: Callable[..., Any]
+    kind: Kind
     num_steps: int = 0
     num_tokens: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     packs: bool = True
     _hooked: bool = field(default=True)
+    _told: bool = False
 
     @property
     def tau(self) -> float:
@@ -71,11 +91,25 @@ class Handle:
             if self.packs:
                 unpack_linears(self.model)
 
+    def fits(self) -> bool:
+        """Whether the model is what it was when it was hooked, and not in training; else that is logged, once."""
+        if not self.model.training and Kind.of(self.model) == self.kind:
+            return True
+        if not self._told:
+            self._told = True
+            now = "in training mode" if self.model.training else "of another dtype, device or LM head than it was"
+            log.warning("the hooked model is %s: it generates as before; hook it again as it is to be used", now)
+        return False
+
     def repack(self) -> None:
         """Pack the layers that are not packed: whoever trained the model, moved it or read its weights got ordinary
         ones, and may have changed them, so no KV of before is used."""
         if self.packs and pack_linears(self.model) and self.prefixes is not None:
             self.prefixes.clear()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A copy of the model would go on generating with this one."""
+        raise UsageError("a hooked model cannot be copied or pickled", hint="handle.unhook()")
 
     def __enter__(self) -> Handle:
         return self
@@ -99,29 +133,49 @@ def medusa_hook(
     budget    nodes of a tree at most, root included
     pack      pack float32 linear layers on the CPU, in place of their weights as they lie (`runtimes.torch.pack`); the
               model's `state_dict` is what it was, and training or moving the model takes packing back
-    Raises UsageError for a model that is hooked, ArtifactError for heads that are damaged or another model's.
+    Raises UsageError for a model that is hooked or none of transformers', and for a budget that is no number of nodes;
+    ArtifactError for heads that are damaged or another model's.
     """
-    if hasattr(model, "medusa_handle"):
-        raise UsageError("this model is hooked already", hint="handle.unhook()")
-    folder = Path(str(getattr(model, "name_or_path", "")))
-    parts = torch_parts(model, max_rows=1, folder=folder if (folder / "config.json").is_file() else None)
+    _check(model, budget)
+    parts = _parts(model)
     try:
         plan = _plan(artifact, parts, budget)
     except BaseException:
         parts.runtime.close()
         raise
     prefixes = PrefixCache(CACHE_BYTES) if enable_tree_cache else None
-    handle = Handle(model, parts.runtime, plan, prefixes, model.generate, packs=pack)
+    handle = Handle(model, parts.runtime, plan, prefixes, model.generate, Kind.of(model), packs=pack)
     handle.repack()
 
     def generate(*args: Any, **kwargs: Any) -> Any:
-        if not _may_be_ours(model, args, kwargs):
+        if not _may_be_ours(model, args, kwargs) or not handle.fits():
             return handle.own_generate(*args, **kwargs)
         decoding = _Decoding(handle, kwargs.get("streamer"))
         return handle.own_generate(*args, custom_generate=decoding, **kwargs)
 
     model.generate, model.medusa_handle = generate, handle
     return handle
+
+
+def _check(model: Any, budget: int) -> None:
+    if not isinstance(model, nn.Module) or not hasattr(model, "generate"):
+        message = f"{type(model).__name__} is no model of transformers that generates text"
+        raise UsageError(message, hint="AutoModelForCausalLM.from_pretrained(...)")
+    if hasattr(model, "medusa_handle"):
+        raise UsageError("this model is hooked already", hint="handle.unhook()")
+    if not isinstance(budget, int) or isinstance(budget, bool) or budget < 1:
+        raise UsageError(f"budget is {budget!r}; expected a number of nodes, 1 or more", hint=f"budget={BUDGET}")
+
+
+def _parts(model: Any) -> TorchParts:
+    folder = Path(str(getattr(model, "name_or_path", "")))
+    try:
+        return torch_parts(model, max_rows=1, folder=folder if (folder / "config.json").is_file() else None)
+    except UnsupportedModelError as error:
+        if not model.training:
+            raise
+        message = "the model is in training mode, where dropout makes every pass another"
+        raise UsageError(message, hint="model.eval()") from error
 
 
 def _plan(artifact: str | Path | Artifact | None, parts: TorchParts, budget: int) -> Plan:
@@ -171,8 +225,7 @@ class _Decoding:
             _decode(self._handle, rule, self._streamer)
         if self._streamer is not None:
             self._streamer.end()
-        ids = rule.ids
-        return GenerateDecoderOnlyOutput(sequences=ids) if generation_config.return_dict_in_generate else ids
+        return rule.ids
 
 
 def _may_be_ours(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -184,10 +237,10 @@ def _may_be_ours(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
 
 
 def _is_ours(handle: Handle, input_ids: Any, stopping_criteria: Any, config: Any, model_kwargs: dict[str, Any]) -> bool:
-    """One whole prompt of ids, without a cache of the caller's, that fits with its answer; nothing asked of every
-    step."""
+    """One whole prompt of ids, without a cache of the caller's, that fits with its answer; nothing asked but ids."""
     capabilities, given = handle.runtime.capabilities, dict(model_kwargs)
     mask, used = given.pop("attention_mask", None), given.pop("use_cache", True)
+    positions = given.pop("position_ids", None)
     caches = [given.pop(name, None) for name in ("cache", "past_key_values", "cache_params")]
     others = [name for name, value in given.items() if name not in _PLAIN_KWARGS and value is not None]
     length = getattr(stopping_criteria, "max_length", None)
@@ -195,14 +248,23 @@ def _is_ours(handle: Handle, input_ids: Any, stopping_criteria: Any, config: Any
         capabilities.chains
         and tuple(input_ids.shape[:1]) == (1,)
         and input_ids.shape[1] > 0
+        and not input_ids.is_floating_point()
         and (mask is None or bool(mask.all()))
+        and _counts_from_zero(positions, input_ids.shape[1])
         and used is not False
         and not any(cache is not None and cache.get_seq_length() for cache in caches)
         and not others
         and length is not None
         and length <= capabilities.max_context
-        and not (config.return_dict_in_generate and any(getattr(config, name, None) for name in _EVERY_STEP))
+        and not config.return_dict_in_generate
     )
+
+
+def _counts_from_zero(positions: Any, length: int) -> bool:
+    """Whether these are the positions of so many ids, as `generate` makes them of a mask without padding."""
+    if positions is None:
+        return True
+    return positions.shape[-1] == length and bool((positions == torch.arange(length, device=positions.device)).all())
 
 
 def _decode(handle: Handle, rule: ProcessorRule, streamer: Any) -> None:

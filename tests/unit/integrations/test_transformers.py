@@ -4,7 +4,9 @@ that they leave alone; and a service needs two lines.
 
 from __future__ import annotations
 
+import copy
 import importlib.util
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +142,93 @@ def test_batches_and_padding_run_as_before(hooked: Handle) -> None:
     assert ours == before
     found = hooked.model.generate(prompt(1), max_new_tokens=6, return_dict_in_generate=True, output_scores=True)
     assert len(found.scores) == found.sequences.shape[1] - 12
+    given = {"max_new_tokens": 6, "return_dict_in_generate": True}
+    ours, before = hooked.model.generate(prompt(1), **given), hooked.own_generate(prompt(1), **given)
+    assert [name for name, value in ours.items() if value is not None] == list(before) and len(before) == 2
+    assert hooked.num_steps == 0
+
+
+@pytest.mark.parametrize(
+    ("ids", "settings"),
+    [(prompt(1).float(), {}), (prompt(1), {"attention_mask": torch.ones(1, 9, dtype=torch.long)}),
+     (prompt(1), {"synced_gpus": True}), (prompt(1), {"max_new_tokens": -1}), (prompt(1), {"num_beams": None})],
+    ids=["ids that are no integers", "a mask that is too short", "processes that wait for each other", "minus", "none"],
+)  # fmt: skip
+def test_what_generate_refuses_is_refused_by_it(hooked: Handle, ids: torch.Tensor, settings: dict[str, Any]) -> None:
+    asked = {"max_new_tokens": 4} | settings
+    with pytest.raises(Exception) as before:
+        hooked.own_generate(ids, **asked)
+    with pytest.raises(type(before.value)) as ours:
+        hooked.model.generate(ids, **asked)
+    assert str(ours.value) == str(before.value)
+
+
+def test_positions_and_types_of_the_caller_count() -> None:
+    """GPT-2 adds an embedding of each: another start, or types of zeros, is another answer."""
+    torch.manual_seed(4)
+    config = AutoConfig.for_model("gpt2", vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=2, n_positions=64)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(20)
+    with medusa_hook(model) as handle:
+        plain, before = both(handle, prompt(1), max_new_tokens=20, pad_token_id=0)
+        assert plain == before and (steps := handle.num_steps)
+        for given in ({"position_ids": torch.arange(5, 17)[None]}, {"token_type_ids": torch.zeros_like(prompt(1))}):
+            ours, before = both(handle, prompt(1), max_new_tokens=20, pad_token_id=0, **given)
+            assert ours == before != plain
+        assert handle.num_steps == steps
+
+
+def halved(model: Any) -> None:
+    model.to(torch.bfloat16)
+
+
+def widened(model: Any) -> None:
+    model.resize_token_embeddings(80)
+
+
+def trained(model: Any) -> None:
+    model.config._attn_implementation = "eager"
+    model.train()
+
+
+@pytest.mark.parametrize("change", [halved, widened, trained])
+def test_a_model_that_has_changed_generates_as_before_and_says_so_once(
+    change: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny(attention_dropout=0.5)
+    with medusa_hook(model, enable_tree_cache=True) as handle:
+        ours, before = both(handle, prompt(5), max_new_tokens=12)
+        assert ours == before and (steps := handle.num_steps)
+        change(model)
+        with caplog.at_level(logging.WARNING, logger="medusakit"):
+            for _ in range(2):
+                ours, before = both(handle, prompt(5), max_new_tokens=12)
+                assert ours == before and handle.num_steps == steps
+    assert [record.name for record in caplog.records].count("medusakit.integrations.transformers") == 1
+    assert model.generate(prompt(5), max_new_tokens=2).shape == (1, 14)
+
+
+def test_what_cannot_be_hooked_is_told_why(model: Any) -> None:
+    with pytest.raises(UsageError, match="training mode") as caught:
+        medusa_hook(tiny(attention_dropout=0.5).train())
+    assert caught.value.hint == "model.eval()"
+    for other in (None, "gpt2", torch.nn.Linear(2, 2)):
+        with pytest.raises(UsageError, match="no model of transformers"):
+            medusa_hook(other)
+    for budget in (0, -1, "x", None, 2.0):
+        with pytest.raises(UsageError, match="budget"):
+            medusa_hook(model, budget=budget)  # type: ignore[arg-type]
+    assert not hasattr(model, "medusa_handle")
+
+
+def test_a_copy_would_generate_with_the_original_so_there_is_none() -> None:
+    model = tiny()
+    with medusa_hook(model), pytest.raises(UsageError, match="copied"):
+        copy.deepcopy(model)
+    assert copy.deepcopy(model).generate(prompt(5), max_new_tokens=2).shape == (1, 14)
 
 
 def test_it_comes_off_cleanly(model: Any) -> None:
