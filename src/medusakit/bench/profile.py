@@ -20,7 +20,7 @@ from medusakit.bench.requests import Request
 from medusakit.engine.measure import draft_seconds
 from medusakit.engine.speculation import MAX_BUDGET, OTHER_S
 from medusakit.llm import LLM
-from medusakit.tree.cost import Budget, StepCost, best_budget
+from medusakit.tree.cost import Budget, StepCost, best_of, budgets
 
 CONTEXT_STEP = 256
 COVERED = 0.95  # of the time, enough rows
@@ -164,7 +164,7 @@ def _budget(llm: LLM, rows: int, context: int) -> Budget | None:
     together = StepCost.single({n: cost.seconds(rows * n, context) for n in range(1, topology.num_nodes + 1)})
     gains = [node.acceptance for node in parts.artifact.tree.nodes]
     draft_s = draft_seconds(drafter, topology, llm.runtime.spec.hidden_size)
-    return best_budget(gains, together, rows * draft_s, rows * OTHER_S, max_nodes=topology.num_nodes)
+    return best_of(budgets(gains, together, rows * draft_s, rows * OTHER_S, max_nodes=topology.num_nodes))
 
 
 def _service_s(profile: Profile, llm: LLM) -> float:

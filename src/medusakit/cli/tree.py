@@ -97,14 +97,14 @@ def _deliver(app: App, drawing: Drawing, svg: Path | None, json_file: str | None
 def search(again: bool, json_file: str | None) -> None:
     """Expected tokens and speed-up of every budget, from measured acceptance and the measured cost of a pass."""
     from medusakit.cli.ui import write_json
-    from medusakit.tree.cost import budgets
+    from medusakit.tree.cost import best_of, budgets
 
     app = current_app()
     llm, artifact = load(app)
     draft_s, other_s, cost = _costs(llm, artifact, again)
     gains = [node.acceptance for node in artifact.tree.nodes]
     found = budgets(gains, cost, draft_s, other_s)
-    best = max(found, key=lambda budget: budget.speedup)
+    best = best_of(found)
     if json_file:
         draft_ms = 1e3 * float(draft_s[best.num_nodes - 1])
         document = {"draft_ms": draft_ms, "other_ms": 1e3 * other_s, "best": asdict(best)}

@@ -7,7 +7,7 @@ not (after a prompt, when sampling took another path, when other heads have the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,31 +15,23 @@ import torch
 from medusakit.drafters.base import DraftState
 from medusakit.runtimes.torch.device.buckets import rows_bucket
 from medusakit.runtimes.torch.device.runtime import DeviceRuntime
-from medusakit.runtimes.torch.device.step import Ints32
-
-
-class Guess(Protocol):
-    """The network with all that it reads: no reference to the drafter, so that heads that are swapped out leave."""
-
-    @property
-    def width(self) -> int: ...
-
-    def __call__(self, hidden: Any, root_ids: Any) -> Any:
-        """[R, width] int32 of hidden states [R, d] and roots [R]; only work that a graph can hold."""
-        ...
+from medusakit.runtimes.torch.device.step import Ints32, Reader
 
 
 class DeviceDraft:
-    """Numbers that a `Guess` gives for rows, from the last step if it brought them."""
+    """Numbers that a reader gives for rows, from the last step if it brought them.
 
-    def __init__(self, runtime: DeviceRuntime, guess: Guess) -> None:
-        self._runtime, self._guess = runtime, guess
+    reader  the network with all that it reads: no reference to the drafter, so that heads that are swapped out leave
+    """
+
+    def __init__(self, runtime: DeviceRuntime, reader: Reader) -> None:
+        self._runtime, self._reader = runtime, reader
         self._graphs = runtime.new_graphs()
         self._alone: dict[int, _Alone] = {}
 
     def numbers(self, states: Sequence[DraftState]) -> Ints32:
         """[rows, width] int32."""
-        if self._runtime.attach(self._guess):
+        if self._runtime.attach(self._reader):
             known = [self._known(state) for state in states]
             found = [numbers for numbers in known if numbers is not None]
             if len(found) == len(states):
@@ -55,7 +47,7 @@ class DeviceDraft:
     def _drafted(self, states: Sequence[DraftState]) -> Ints32:
         rows = rows_bucket(len(states), max(len(states), self._runtime.capabilities.max_rows))
         if rows not in self._alone:
-            self._alone[rows] = _Alone(self._guess, rows, self._runtime)
+            self._alone[rows] = _Alone(self._reader, rows, self._runtime)
         work = self._alone[rows]
         work.write(states)
         self._graphs.run(rows, work)
@@ -65,12 +57,12 @@ class DeviceDraft:
 class _Alone:
     """A draft of so many rows by itself, in buffers that stay where they are."""
 
-    def __init__(self, guess: Guess, rows: int, runtime: DeviceRuntime) -> None:
+    def __init__(self, reader: Reader, rows: int, runtime: DeviceRuntime) -> None:
         device, size = runtime.model.device, runtime.model.hidden_size
-        self._guess, self._dtype = guess, runtime.model.dtype
+        self._reader, self._dtype = reader, runtime.model.dtype
         self._host_hidden, self._hidden = _pair(device, torch.float32, rows, size)
         self._host_roots, self._roots = _pair(device, torch.int64, rows)
-        self._host_result, self._result = _pair(device, torch.int32, rows, guess.width)
+        self._host_result, self._result = _pair(device, torch.int32, rows, reader.width)
 
     def write(self, states: Sequence[DraftState]) -> None:
         self._host_hidden.numpy()[: len(states)] = [state.hidden for state in states]
@@ -80,7 +72,7 @@ class _Alone:
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def __call__(self) -> None:
-        self._result.copy_(self._guess(self._hidden.to(self._dtype), self._roots))
+        self._result.copy_(self._reader(self._hidden.to(self._dtype), self._roots))
 
     def read(self) -> Ints32:
         self._host_result.copy_(self._result)

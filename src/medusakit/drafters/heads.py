@@ -1,4 +1,4 @@
-"""What drafters that read h_t alone share: the draft vocabulary, the tensors, and how static trees are grown."""
+"""What trained heads share: the draft vocabulary, the tensors, and the plans of static trees."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from medusakit.artifact.schema import DrafterConfig
 from medusakit.drafters.plan import Level, plan_levels
 from medusakit.drafters.rows import TableRows
 from medusakit.models.spec import WeightSource
+from medusakit.runtimes.base import Runtime
 from medusakit.tree.topology import FloatArray, IntArray, Topology
 
 _KEPT_PLANS = 64
 
 
 class HeadsDrafter:
-    """Base of the families that are trained heads: it holds what an artifact gives them, and remembers no row."""
+    """Base of the families that are trained: it holds what an artifact gives them. Remembers no row; families that look
+    back do."""
 
     def __init__(
         self,
@@ -27,9 +29,11 @@ class HeadsDrafter:
         *,
         threads: int | None = None,
         quantised: bool = True,
+        runtime: Runtime | None = None,
     ) -> None:
-        """tensors: as in the artifact. quantised False: float32 inside, slower; for comparing with the torch module."""
-        self._depth, self._threads, self._quantised = config.depth, threads, quantised
+        """tensors: as in the artifact. quantised False: float32 inside, slower; for comparing with the torch module.
+        runtime: the model's, for families that draft on its device."""
+        self._depth, self._threads, self._quantised, self._runtime = config.depth, threads, quantised, runtime
         ids = tensors.get("draft_ids")
         self._draft_ids: IntArray = np.arange(source.spec.vocab_size) if ids is None else ids.astype(np.int64)
         self._head_rows = TableRows.lm_head(source).take(self._draft_ids)
@@ -46,7 +50,7 @@ class HeadsDrafter:
         return self._depth
 
     def observe(self, row: int, kept_ids: Sequence[int], hidden: FloatArray) -> None:
-        """A draft begins with h_t: nothing to remember."""
+        """A draft begins with the newest hidden state: nothing to remember."""
 
     def forget(self, row: int) -> None:
         """Nothing was kept."""

@@ -54,11 +54,9 @@ def trained_drafter(
     runtime: Runtime | None = None,
 ) -> Drafter:
     """A drafter of one of FAMILIES; see `HeadsDrafter` and `load_drafter` for the arguments."""
-    if isinstance(runtime, OnDevice) and config.family in ON_DEVICE:
-        return _device_drafter(config.family)(
-            config, tensors, source, runtime=runtime, threads=threads, quantised=quantised
-        )
-    return _family(config.family)[1](config, tensors, source, threads=threads, quantised=quantised)
+    on_device = isinstance(runtime, OnDevice) and config.family in ON_DEVICE
+    make = _device_drafter(config.family) if on_device else _family(config.family)[1]
+    return make(config, tensors, source, threads=threads, quantised=quantised, runtime=runtime)
 
 
 def _device_drafter(name: str) -> Callable[..., Drafter]:

@@ -23,6 +23,7 @@ from medusakit.runtimes.base import RowMemory, Runtime, Scores
 from medusakit.settings import SamplingParams
 from medusakit.text.stream import TextStream
 from medusakit.text.tokenizer import Tokenizer
+from medusakit.verify.history import common_prefix
 from medusakit.verify.rules import make_rule
 
 
@@ -252,17 +253,3 @@ class Engine:
                 f"token id {bad} is outside the vocabulary of {vocab_size}", hint="the ids that llm.encode(text) gives"
             )
         make_rule(params, seed=0, vocab_size=vocab_size)
-
-
-def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """Length of the longest common prefix.
-
-    >>> common_prefix([1, 2, 3], [1, 2, 4, 5])
-    2
-    """
-    length = 0
-    for a, b in zip(left, right, strict=False):
-        if a != b:
-            break
-        length += 1
-    return length

@@ -27,7 +27,7 @@ from medusakit.engine.plan import make_plan
 from medusakit.errors import UsageError
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.base import Capabilities, Runtime
-from medusakit.tree.cost import Budget, Rate, StepCost, best_budget
+from medusakit.tree.cost import Budget, Rate, StepCost, best_of, budgets
 from medusakit.tree.given import AUTO, DYNAMIC, STATIC, GivenTree, given_topology
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy
 from medusakit.tree.topology import PLAIN, Beam, Topology
@@ -237,4 +237,4 @@ def expected_budget(
         return None
     gains = [acceptance[path] for path in topology.rank_paths[1:]]
     draft_s = draft_seconds(drafter, topology, runtime.spec.hidden_size)
-    return best_budget(gains, cost, draft_s, OTHER_S, max_nodes=MAX_BUDGET)
+    return best_of(budgets(gains, cost, draft_s, OTHER_S, max_nodes=MAX_BUDGET))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from medusakit.engine.engine import common_prefix
 from medusakit.runtimes.base import Runtime, Scores
 from medusakit.settings import SamplingParams
 from medusakit.text.chat import conversation_ids
@@ -22,6 +21,7 @@ from medusakit.train.shards import Sample, group_of
 from medusakit.train.templates import Conversation
 from medusakit.tree.topology import Tree
 from medusakit.verify.base import Acceptance
+from medusakit.verify.history import common_prefix
 from medusakit.verify.rules import make_rule
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ import numpy as np
 
 from medusakit.artifact.files import sha256_file
 from medusakit.artifact.schema import Backbone
-from medusakit.engine.engine import common_prefix
 from medusakit.runtimes.base import Runtime
 from medusakit.text.tokenizer import Tokenizer
 from medusakit.train.answers import GivenAnswer, read_answers
@@ -17,6 +16,7 @@ from medusakit.train.interrupt import deferred_interrupt
 from medusakit.train.manifest import DatasetManifest
 from medusakit.train.progress import Meter, OnProgress, ignore
 from medusakit.train.shards import Sample
+from medusakit.verify.history import common_prefix
 
 
 def capture(

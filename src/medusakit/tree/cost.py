@@ -129,51 +129,39 @@ class Budget:
     speedup: float
 
 
-def best_budget(
-    gains: Sequence[float] | FloatArray,
-    cost: StepCost,
-    draft_s: float | Sequence[float] | FloatArray,
-    other_s: float,
-    *,
-    context: int | None = None,
-    max_nodes: int | None = None,
-) -> Budget:
-    """The n that maximises (1 + E[accepted](n)) / (T(n) + T_draft + T_other); on ties the smaller.
-
-    gains    per drafted node, in the order in which nodes are taken: the share of steps in which it is accepted, so
-             that E[accepted](n) is the sum of the first n - 1
-    draft_s  one draft: the same for every n, or draft_s[n - 1] for n nodes
-    n = 1 is plain decoding, which skips the drafter; all n up to `max_nodes` are compared, because the staircase makes
-    the curve rise again behind a dip.
-    """
-    return max(budgets(gains, cost, draft_s, other_s, context=context, max_nodes=max_nodes), key=_speedup)
-
-
 def budgets(
     gains: Sequence[float] | FloatArray,
     cost: StepCost,
     draft_s: float | Sequence[float] | FloatArray,
     other_s: float,
     *,
-    context: int | None = None,
     max_nodes: int | None = None,
 ) -> list[Budget]:
-    """Every budget from 1 (plain) up, as `best_budget` compares them."""
+    """Every budget from 1 (plain, which skips the drafter) up to `max_nodes`.
+
+    gains    per drafted node, in the order in which nodes are taken: the share of steps in which it is accepted, so
+             that E[accepted](n) is the sum of the first n - 1
+    draft_s  one draft: the same for every n, or draft_s[n - 1] for n nodes
+    """
     limit = len(gains) + 1 if max_nodes is None else min(len(gains) + 1, max_nodes)
     taus = 1.0 + np.concatenate([[0.0], np.cumsum(np.asarray(gains, dtype=np.float64))])
     drafts = np.asarray(draft_s, np.float64)
     drafts = drafts if drafts.ndim else np.full(limit, drafts)
-    plain_s = cost.seconds(1, context) + other_s
+    plain_s = cost.seconds(1) + other_s
     found = [Budget(1, 1.0, plain_s, 1.0)]
     for num_nodes in range(2, limit + 1):
-        step_s = cost.seconds(num_nodes, context) + float(drafts[num_nodes - 1]) + other_s
+        step_s = cost.seconds(num_nodes) + float(drafts[num_nodes - 1]) + other_s
         tau = float(taus[num_nodes - 1])
         found.append(Budget(num_nodes, tau, step_s, tau * plain_s / step_s))
     return found
 
 
-def _speedup(budget: Budget) -> float:
-    return budget.speedup
+def best_of(found: Sequence[Budget]) -> Budget:
+    """The budget that maximises (1 + E[accepted](n)) / (T(n) + T_draft + T_other); on ties the smaller.
+
+    All are compared, because the staircase of T(n) makes the curve rise again behind a dip.
+    """
+    return max(found, key=lambda budget: budget.speedup)
 
 
 class Rate:

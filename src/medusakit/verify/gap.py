@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from medusakit.tree.topology import FloatArray
 from medusakit.verify.base import Acceptance
 from medusakit.verify.greedy import GreedyRule
-from medusakit.verify.processors import Filter
+from medusakit.verify.processors import Filter, adjusted
 from medusakit.verify.sample import SampleRule, gumbels
 
 
@@ -27,13 +27,13 @@ def score_gap(rule: Acceptance, logits: FloatArray, history: Sequence[int], left
     """
     if not isinstance(rule, GreedyRule | SampleRule):
         raise TypeError(f"the rule {rule.name} compares no scores")
-    adjusted = logits if rule.adjustments is None else rule.adjustments.apply(logits, history)
+    logits = adjusted(logits, rule.adjustments, history)
     if isinstance(rule, GreedyRule):
-        return abs(float(adjusted[left]) - float(adjusted[right]))
-    z = (adjusted - adjusted.max()) * np.float32(1 / rule.filter.temperature)
+        return abs(float(logits[left]) - float(logits[right]))
+    z = (logits - logits.max()) * np.float32(1 / rule.filter.temperature)
     ids = np.arange(len(z))
     scores = z + gumbels(rule.noise.upper(len(history), ids), rule.noise.lower(len(history), ids))
-    survivors = rule.filter.apply(adjusted).ids
+    survivors = rule.filter.apply(logits).ids
     kept = np.isin(ids, ids if survivors is None else survivors)
     return max(_draw_gap(rule.filter, z, scores, kept, token) for token in (left, right))
 

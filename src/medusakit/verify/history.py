@@ -91,3 +91,15 @@ class TokenCounts:
         if len(base) > seen:
             self._counts = self._counts.plus(base[seen:], max(0, self._num_prompt_tokens - seen))
         self._base, self._num_absorbed, self._last = base, len(base), base[-1] if base else -1
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Length of the longest common prefix.
+
+    >>> common_prefix([1, 2, 3], [1, 2, 4, 5])
+    2
+    """
+    if left == right[: len(left)]:  # the usual case of long lists, at the speed of C
+        return len(left)
+    shorter = min(len(left), len(right))
+    return next((place for place in range(shorter) if left[place] != right[place]), shorter)

@@ -18,7 +18,7 @@ from medusakit.tree.topology import Draft, FloatArray, IntArray
 from medusakit.verify.base import Acceptance, Verdict
 from medusakit.verify.grammar import Grammar
 from medusakit.verify.guide import Guiding
-from medusakit.verify.history import PathHistory
+from medusakit.verify.history import PathHistory, common_prefix
 
 
 class GrammarRule:
@@ -92,11 +92,7 @@ class Place:
         """Bring the grammar to the state after `history`, taking back what another path had brought it to."""
         base = history.base if isinstance(history, PathHistory) else history
         fresh = history[self._num_prompt + self._certain :]
-        same = 0
-        for ours, theirs in zip(self._taken[self._certain :], fresh, strict=False):
-            if ours != theirs:
-                break
-            same += 1
+        same = common_prefix(self._taken[self._certain :], fresh)
         surplus = len(self._taken) - self._certain - same
         if surplus:
             self._matcher.rollback(surplus)

@@ -59,6 +59,11 @@ class Adjustments:
         return adjusted
 
 
+def adjusted(logits: FloatArray, adjustments: Adjustments | None, history: Sequence[int]) -> FloatArray:
+    """[V]: the logits after `history` as a request adjusts them; the same array where it does not."""
+    return logits if adjustments is None else adjustments.apply(logits, history)
+
+
 def _penalises(params: SamplingParams) -> bool:
     return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
 

@@ -18,7 +18,7 @@ from medusakit.tree.topology import FloatArray
 from medusakit.verify.base import Verdict
 from medusakit.verify.greedy import carrying
 from medusakit.verify.philox import HalfWords, Noise
-from medusakit.verify.processors import Adjustments, Filter, Survivors
+from medusakit.verify.processors import Adjustments, Filter, Survivors, adjusted
 
 BELOW_ONE = 1 - 2.0**-53
 SLACK = np.float32(1 - 1e-4)  # far above the rounding of the float32 bounds, far below what would add candidates
@@ -39,10 +39,7 @@ class SampleRule:
         return self
 
     def decide(self, scores: Scores, node: int, children: Sequence[tuple[int, int]], history: Sequence[int]) -> Verdict:
-        logits = scores.logits(node)
-        if self.adjustments is not None:
-            logits = self.adjustments.apply(logits, history)
-        survivors = self.filter.apply(logits)
+        survivors = self.filter.apply(adjusted(scores.logits(node), self.adjustments, history))
         weights = np.exp(survivors.z)
         index = draw(survivors, weights, self.noise, len(history))
         pick = survivors.token(index)

@@ -14,7 +14,7 @@ import numpy as np
 from medusakit.runtimes.base import Scores
 from medusakit.tree.topology import FloatArray
 from medusakit.verify.base import Verdict
-from medusakit.verify.processors import Adjustments, Filter
+from medusakit.verify.processors import Adjustments, Filter, adjusted
 
 FLOOR = np.float32(-1e4)  # keeps p log p = 0 for ids with a score of minus infinity
 
@@ -35,10 +35,7 @@ class TypicalRule:
         return self
 
     def decide(self, scores: Scores, node: int, children: Sequence[tuple[int, int]], history: Sequence[int]) -> Verdict:
-        logits = scores.logits(node)
-        if self.adjustments is not None:
-            logits = self.adjustments.apply(logits, history)
-        survivors = self.filter.apply(logits)
+        survivors = self.filter.apply(adjusted(scores.logits(node), self.adjustments, history))
         log_p, entropy = _log_softmax(survivors.z)
         threshold = min(self.eps, self.delta * float(np.exp(-entropy)))
         accepted, weights = [], []

@@ -160,4 +160,4 @@ def test_heads_that_are_swapped_out_make_room_for_the_next() -> None:
     del first
     gc.collect()
     assert decoded(runtime, second, params) == expected
-    assert before and runtime.attach(second._drafts[(5, (4, 3, 2))]._guess)
+    assert before and runtime.attach(second._drafts[(5, (4, 3, 2))]._reader)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from engine_fakes import VOCAB, Prophet, answer, plain_engine, tree_engine
-from medusakit.engine.engine import common_prefix
 from medusakit.errors import ContextLengthError, UsageError
 from medusakit.settings import SamplingParams
 from medusakit.tree.topology import Topology
@@ -161,11 +160,6 @@ def test_a_random_seed_is_returned_and_reproduces() -> None:
     assert first.seed is not None
     again = SamplingParams(max_tokens=10, temperature=1.0, seed=first.seed)
     assert answer(plain_engine(), PROMPT, again).token_ids == first.token_ids
-
-
-def test_common_prefix() -> None:
-    assert common_prefix([], [1]) == 0
-    assert common_prefix([1, 2], [1, 2, 3]) == 2
 
 
 def test_dynamic_acceptance_learns_in_its_own_request_and_forgets_on_demand() -> None:

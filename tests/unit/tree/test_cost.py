@@ -1,9 +1,11 @@
 """T(n) tables and the budget they lead to."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from medusakit.tree.cost import Rate, StepCost, best_budget, budgets
+from medusakit.tree.cost import Budget, Rate, StepCost, best_of, budgets
 
 STAIRS = StepCost.single({1: 10.0, 2: 12.0, 4: 12.0, 8: 13.0, 16: 26.0})
 
@@ -76,18 +78,22 @@ def test_an_empty_table_is_refused(tables):
         StepCost(tables)
 
 
+def best_budget(*arguments: Any, **options: Any) -> Budget:
+    return best_of(budgets(*arguments, **options))
+
+
 def test_best_budget_looks_behind_a_step_of_the_stairs():
     gains = [0.5, 0.01, 0.3, 0.2, 0.1, 0.1, 0.1]
-    best = best_budget(gains, STAIRS, draft_s=1.0, other_s=0.0)
-    assert best.num_nodes == 8
-    assert best.tau == pytest.approx(2.31)
-    assert best.step_s == pytest.approx(14.0)
-    assert best.speedup == pytest.approx(2.31 / 1.4)
+    found = best_budget(gains, STAIRS, draft_s=1.0, other_s=0.0)
+    assert found.num_nodes == 8
+    assert found.tau == pytest.approx(2.31)
+    assert found.step_s == pytest.approx(14.0)
+    assert found.speedup == pytest.approx(2.31 / 1.4)
 
 
 def test_plain_wins_where_drafts_do_not_pay_and_pays_no_draft():
-    best = best_budget([0.05, 0.01], STAIRS, draft_s=2.0, other_s=0.5)
-    assert (best.num_nodes, best.tau, best.step_s, best.speedup) == (1, 1.0, 10.5, 1.0)
+    found = best_budget([0.05, 0.01], STAIRS, draft_s=2.0, other_s=0.5)
+    assert (found.num_nodes, found.tau, found.step_s, found.speedup) == (1, 1.0, 10.5, 1.0)
 
 
 def test_ties_take_the_smaller_budget():

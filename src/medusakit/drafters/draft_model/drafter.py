@@ -21,6 +21,7 @@ from medusakit.drafters.plan import (
 )
 from medusakit.runtimes.base import Runtime, Scores
 from medusakit.tree.topology import Beam, Draft, FloatArray, IntArray, Topology, Tree
+from medusakit.verify.history import common_prefix
 
 FAMILY = "draft_model"
 BEAM = Beam((3, 3, 2, 2), 4)
@@ -117,7 +118,7 @@ class DraftModelDrafter:
         if len(state.ids) - row.start + self.max_depth > self._limit:
             row.start = len(state.ids) - self._limit // 2
         text = list(state.ids[row.start :])
-        known = _common_prefix(row.ids, text[:-1])
+        known = common_prefix(row.ids, text[:-1])
         if known < len(row.ids):
             self._runtime.truncate(row.handle, known)
             del row.ids[known:]
@@ -220,11 +221,3 @@ def _best(logits: FloatArray, count: int) -> Table:
 
 def _chain(ids: Sequence[int]) -> Tree:
     return Tree(Topology.chain(len(ids) - 1), np.array(ids, np.int64))
-
-
-def _common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    if left == right[: len(left)]:
-        return len(left)
-    return next(
-        (place for place, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
-    )

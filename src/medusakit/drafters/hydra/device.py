@@ -8,7 +8,7 @@ A beam's levels are never cut short here: on a device a level costs less than as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,8 +52,8 @@ class HydraWeights:
         return rms(self.embedding[ids].float()).to(self.rows.dtype)
 
 
-class HydraGuess:
-    """A `Guess` of beams of one size. sizes: guesses under a node, nodes kept of every level."""
+class HydraReader:
+    """A `Reader` that gives beams of one size. sizes: guesses under a node, nodes kept of every level."""
 
     def __init__(self, weights: HydraWeights, sizes: Sizes) -> None:
         self._weights, self._sizes = weights, sizes
@@ -87,27 +87,20 @@ class HydraGuess:
 class DeviceHydraDrafter(HydraDrafter):
     """As `HydraDrafter`, whose beams come with the runtime's step; trees of a given shape are drafted on the CPU."""
 
-    def __init__(
-        self,
-        config: DrafterConfig,
-        tensors: Mapping[str, np.ndarray[Any, Any]],
-        source: WeightSource,
-        *,
-        runtime: DeviceRuntime,
-        threads: int | None = None,
-        quantised: bool = True,
-    ) -> None:
-        super().__init__(config, tensors, source, threads=threads, quantised=quantised)
-        self._runtime, self._drafts = runtime, dict[Sizes, DeviceDraft]()
+    _runtime: DeviceRuntime
+
+    def _prepare(self, config: DrafterConfig, source: WeightSource) -> None:
+        super()._prepare(config, source)
+        self._drafts = dict[Sizes, DeviceDraft]()
         self._weights = HydraWeights(
-            hydra_params(config), self._depth, self._tensors, self._draft_ids, self._head_rows, runtime
+            hydra_params(config), self._depth, self._tensors, self._draft_ids, self._head_rows, self._runtime
         )
 
     def _along_beam(self, states: Sequence[DraftState], beam: Beam) -> list[Draft]:
         check_beam(beam, max_depth=self._depth)
         sizes = beam_sizes(beam, len(self._draft_ids))
         if sizes not in self._drafts:
-            self._drafts[sizes] = DeviceDraft(self._runtime, HydraGuess(self._weights, sizes))
+            self._drafts[sizes] = DeviceDraft(self._runtime, HydraReader(self._weights, sizes))
         numbers = self._drafts[sizes].numbers(states)
         return [_grown(state.root_id, row, sizes) for state, row in zip(states, numbers, strict=True)]
 

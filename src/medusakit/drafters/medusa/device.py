@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,8 @@ from medusakit.tree.topology import FloatArray, IntArray
 GUESSES = 16  # a depth: more than trees ask for under one node; what asks for more runs on the CPU
 
 
-class MedusaGuess:
-    """A `Guess` of tables. draft_ids [Vd]; rows [Vd, d]: the LM head's, for a shared projection."""
+class MedusaReader:
+    """A `Reader` that gives tables. draft_ids [Vd]; rows [Vd, d]: the LM head's, for a shared projection."""
 
     def __init__(
         self,
@@ -62,19 +62,12 @@ class MedusaGuess:
 class DeviceMedusaDrafter(MedusaDrafter):
     """As `MedusaDrafter`, whose heads come with the runtime's step."""
 
-    def __init__(
-        self,
-        config: DrafterConfig,
-        tensors: Mapping[str, np.ndarray[Any, Any]],
-        source: WeightSource,
-        *,
-        runtime: DeviceRuntime,
-        threads: int | None = None,
-        quantised: bool = True,
-    ) -> None:
-        super().__init__(config, tensors, source, threads=threads, quantised=quantised)
-        guess = MedusaGuess(self._params, self._depth, self._tensors, self._draft_ids, self._head_rows, runtime)
-        self._most, self._draft = guess.guesses, DeviceDraft(runtime, guess)
+    _runtime: DeviceRuntime
+
+    def _prepare(self, config: DrafterConfig, source: WeightSource) -> None:
+        super()._prepare(config, source)
+        reader = MedusaReader(self._params, self._depth, self._tensors, self._draft_ids, self._head_rows, self._runtime)
+        self._most, self._draft = reader.guesses, DeviceDraft(self._runtime, reader)
 
     def _tables(self, states: Sequence[DraftState], depth: int, branching: int) -> list[list[Table]]:
         if branching > self._most:
