@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from medusakit.engine.engine import SavedPrefix
-from medusakit.engine.jobs import CacheState
+from medusakit.engine.jobs import CacheState, SchedulerSettings
 from medusakit.runtimes.base import RowMemory
 from medusakit.tree.topology import IntArray
 
@@ -50,6 +50,16 @@ class PrefixCache:
         self._block, self._max_blocks = block_tokens, max_blocks
         self._entries: list[_Entry] = []  # used longest ago first
         self._hits = self._misses = self._hit_tokens = self._evictions = 0
+
+    @classmethod
+    def of(cls, settings: SchedulerSettings) -> PrefixCache:
+        return cls(
+            settings.cache_bytes,
+            settings.cache_bytes_per_key,
+            least=settings.cache_least_tokens,
+            block_tokens=settings.cache_block_tokens,
+            max_blocks=settings.cache_blocks,
+        )
 
     def find(self, key: str, ids: Sequence[int]) -> SavedPrefix | None:
         """The longest prefix of `ids`, without the last one (whose scores are wanted), that this key has left."""

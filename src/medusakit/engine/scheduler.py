@@ -23,13 +23,11 @@ from medusakit.engine.prefixes import PrefixCache
 from medusakit.engine.speculation import Speculation
 from medusakit.engine.step import Outcome
 from medusakit.engine.switch import Switch
-from medusakit.engine.waiting import FairQueue
-from medusakit.errors import DrainingError, QueueFullError, UsageError
+from medusakit.engine.waiting import FairQueue, Room
+from medusakit.errors import DrainingError, UsageError
 
 log = logging.getLogger(__name__)
-FIRST_GUESS_S = 2.0  # how long a job takes, before one has ended
 IDLE_S = 30.0
-NEWEST = 0.1  # weight of the job that ended last in what is known of that
 
 
 class HasEngine(Protocol):
@@ -84,24 +82,12 @@ class Scheduler:
         self._engine = Engine(runtime, llm.engine.tokenizer, self._switch, clock=clock)
         self._clock, self._on_step = clock, on_step
         self._on_idle, self._idle_s = on_idle, idle_s
-        cached = self.settings.cache_bytes, self.settings.cache_bytes_per_key
-        self._batch = Batch(
-            self._engine,
-            PrefixCache(
-                *cached,
-                least=self.settings.cache_least_tokens,
-                block_tokens=self.settings.cache_block_tokens,
-                max_blocks=self.settings.cache_blocks,
-            ),
-            chunk=self.settings.prefill_chunk,
-            clock=clock,
-            on_end=self._ended,
-        )
+        cache, chunk = PrefixCache.of(self.settings), self.settings.prefill_chunk
+        self._batch = Batch(self._engine, cache, chunk=chunk, clock=clock, on_end=self._ended)
         self._wake = threading.Condition()  # guards all below
         self._waiting = FairQueue[OpenJob]()
         self._changes: list[Callable[[], None]] = []
-        self._num_open = 0
-        self._job_s = FIRST_GUESS_S
+        self._room = Room(self.settings.max_rows, self.settings.max_queue)
         self._draining = self._closing = False
         self._ids = count(1)
         self._thread: threading.Thread | None = None
@@ -127,9 +113,10 @@ class Scheduler:
         """
         self._engine.check(job.ids, job.params)
         with self._wake:
-            self._check_room()
+            if self._draining:
+                raise DrainingError("the server is shutting down and takes no new requests", hint="another server")
+            self._room.take()
             opened = OpenJob(next(self._ids), job, listener, self._clock())
-            self._num_open += 1
             self._waiting.push(job.key, opened)
             self._wake.notify_all()
         return Ticket(opened, self._nudge)
@@ -182,7 +169,7 @@ class Scheduler:
         """Take no new jobs and wait for the open ones. False: some were still open after `timeout_s`."""
         with self._wake:
             self._draining = True
-            return self._wake.wait_for(lambda: not self._num_open, timeout_s)
+            return self._wake.wait_for(lambda: not self._room.num_open, timeout_s)
 
     def close(self) -> None:
         """Cancel what is open (listeners are told) and end the thread. Rows and cached KV are given back."""
@@ -266,9 +253,7 @@ class Scheduler:
 
     def _ended(self, job: OpenJob) -> None:
         with self._wake:
-            self._num_open -= 1
-            if job.joined is not None:
-                self._job_s += NEWEST * (self._clock() - job.joined - self._job_s)
+            self._room.leave(None if job.joined is None else self._clock() - job.joined)
             self._wake.notify_all()
 
     def _drafter_failed(self, failure: DrafterFailure) -> None:
@@ -282,18 +267,6 @@ class Scheduler:
             exc_info=failure.error,
             extra={"fields": {"drafter": name, "request_ids": requests}},
         )
-
-    def _check_room(self) -> None:
-        if self._draining:
-            raise DrainingError("the server is shutting down and takes no new requests", hint="another server")
-        rows, queue = self.settings.max_rows, self.settings.max_queue
-        if self._num_open >= self.capacity:
-            seconds = max(1.0, self._job_s * (1 + self._num_open - rows) / rows)
-            raise QueueFullError(
-                f"{self._num_open} requests are open, as many as may be ({rows} decode, {queue} wait)",
-                retry_after_s=seconds,
-                hint=f"again in {seconds:.0f} s",
-            )
 
     def _state(self) -> Snapshot:
         runtime, now, spec = self._engine.runtime, self._clock(), self._engine.runtime.spec

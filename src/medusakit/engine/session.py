@@ -20,9 +20,13 @@ from medusakit.verify.walk import Walk
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """hidden: [d] float32, final-norm hidden state at the last accepted position. max_length: ids that fit the row.
-    max_nodes: of a tree of this session, root included; None: what the plan says. plan: its own, where the request
-    named a drafter or a tree; None: the controller's. error: what ended it, if it failed.
+    """hidden      [d] float32, final-norm hidden state at the last accepted position
+    max_length  ids that fit the row
+    max_nodes   of a tree of this session, root included; None: what the plan says
+    num_prompt  ids of the prompt; those behind them are the output
+    fresh_rule  the acceptance rule as the request began with it
+    error       what ended it, if it failed
+    plan        its own, where the request named a drafter or a tree; None: the controller's
     """
 
     row: int
@@ -35,7 +39,7 @@ class Session:
     max_length: int
     hidden: FloatArray
     max_nodes: int | None = None
-    num_prompt: int = 0
+    num_prompt: int = field(init=False)
     fresh_rule: Acceptance = field(init=False)
     stats: GenerationStats = field(default_factory=GenerationStats)
     finish_reason: FinishReason | None = None

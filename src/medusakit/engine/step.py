@@ -5,8 +5,8 @@
     expand   a policy picks a tree of the guesses, within the budget
     forward  the model scores every node of the tree in one pass
     walk     the acceptance rule follows the longest path that the model agrees with; its last pick is the bonus
-    commit   the KV of the accepted path is kept
-    emit     accepted tokens and the bonus go out; the bonus is the next step's root
+    emit     accepted tokens and the bonus go out, up to the answer's end; the bonus is the next step's root
+    commit   the KV of what was emitted is kept
 
 Plain decoding is the same step with a tree of one node. There is no branch here on runtime, drafter family or rule.
 """
@@ -77,14 +77,11 @@ def step(
     drafted = clock()
     scores = runtime.forward([(session.row, tree) for session, tree in zip(sessions, trees, strict=True)])
     scored = clock()
-    tokens, accepted, kept = 0, [], []
+    taken = []
     for session, tree, row_scores, plan in zip(sessions, trees, scores, plans, strict=True):
-        found = _emitted(session, tree, row_scores)
-        accepted.append(found.num_accepted if found else 0)
-        kept.append(found.kept if found else ())
-        if found:
-            tokens += found.tokens
-            _commit(session, tree, row_scores, found.kept, runtime)
+        taken.append(found := _emitted(session, tree, row_scores))
+        if found.kept:
+            _commit(session, row_scores, found.kept, runtime)
             if (error := _shown(session, tree, row_scores, found.kept, plan.drafter)) is not None:
                 on_failure(DrafterFailure(plan.drafter, _rows(plan.drafter, sessions, plans), error))
     finished = clock()
@@ -93,43 +90,43 @@ def step(
         session.stats.forward_s += scored - drafted
         session.stats.other_s += finished - scored
     return Outcome(
-        plans[0],
-        len(sessions),
-        tokens,
-        sum(tree.topology.max_depth for tree in trees),
-        sum(accepted),
-        sum(tree.num_nodes for tree in trees),
-        max(tree.num_nodes for tree in trees),
-        context,
-        drafted - started,
-        scored - drafted,
-        finished - scored,
-        tuple((tree.topology.max_depth, count) for tree, count in zip(trees, accepted, strict=True)),
-        tuple((tree.topology, nodes) for tree, nodes in zip(trees, kept, strict=True)),
-        any(plan is not plans[0] for plan in plans),
+        plan=plans[0],
+        num_rows=len(sessions),
+        tokens=sum(found.tokens for found in taken),
+        offered=sum(tree.topology.max_depth for tree in trees),
+        accepted=sum(found.num_accepted for found in taken),
+        nodes=sum(tree.num_nodes for tree in trees),
+        width=max(tree.num_nodes for tree in trees),
+        context=context,
+        draft_s=drafted - started,
+        forward_s=scored - drafted,
+        other_s=finished - scored,
+        depths=tuple((tree.topology.max_depth, found.num_accepted) for tree, found in zip(trees, taken, strict=True)),
+        walked=tuple((tree.topology, found.kept) for tree, found in zip(trees, taken, strict=True)),
+        mixed=any(plan is not plans[0] for plan in plans),
     )
 
 
 class _Emitted(NamedTuple):
-    """tokens: that went out; num_accepted: of the path; kept: its nodes whose KV stays."""
+    """tokens: that went out; num_accepted: of the path; kept: its nodes whose KV stays, none of a row that failed."""
 
-    tokens: int
-    num_accepted: int
-    kept: tuple[int, ...]
+    tokens: int = 0
+    num_accepted: int = 0
+    kept: tuple[int, ...] = ()
 
 
-def _emitted(session: Session, tree: Tree, scores: Scores) -> _Emitted | None:
-    """None: the session failed."""
+def _emitted(session: Session, tree: Tree, scores: Scores) -> _Emitted:
+    """An error of the session's own rule or text ends the session alone."""
     try:
         path = walk(tree, scores, session.rule, session.ids)
         emitted = session.emit(tree, path)
     except Exception as error:
         session.fail(error)
-        return None
+        return _Emitted()
     return _Emitted(emitted, path.num_accepted, path.kept(emitted))
 
 
-def _commit(session: Session, tree: Tree, scores: Scores, kept: Sequence[int], runtime: Runtime) -> None:
+def _commit(session: Session, scores: Scores, kept: Sequence[int], runtime: Runtime) -> None:
     runtime.commit(session.row, kept)
     session.hidden = scores.hidden(kept[-1]).copy()
 

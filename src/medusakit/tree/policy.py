@@ -115,10 +115,10 @@ class DynamicPolicy:
 
     def select(self, drafts: Sequence[Draft], rooms: Sequence[int], context: int) -> list[Tree]:
         ranked = [best_first(draft, room, self._max_leaves) for draft, room in zip(drafts, rooms, strict=True)]
+        width = None
         if self._cost is not None:
             width = self._width([nodes.gains for nodes in ranked], self._cost, context)
-            ranked = [Ranked(nodes.order[:width], nodes.gains) for nodes in ranked]
-        return [self._shapes.tree(draft, nodes.order) for draft, nodes in zip(drafts, ranked, strict=True)]
+        return [self._shapes.tree(draft, nodes.order[:width]) for draft, nodes in zip(drafts, ranked, strict=True)]
 
     def _width(self, gains: Sequence[FloatArray], cost: StepCost, context: int) -> int:
         """Nodes of every row that pay, root included."""
@@ -136,14 +136,14 @@ class DynamicPolicy:
         return best + 1
 
 
-class Ranked(NamedTuple):
+class Ordered(NamedTuple):
     """Nodes of a draft in the order in which they are taken, root first, and the path probability of the others."""
 
     order: list[int]
     gains: FloatArray
 
 
-def best_first(draft: Draft, room: int, max_leaves: int | None = None) -> Ranked:
+def best_first(draft: Draft, room: int, max_leaves: int | None = None) -> Ordered:
     """The most probable paths, each node after its parent.
 
     A child is never more probable than its parent, so the order itself keeps the choice connected; only a node that
@@ -155,7 +155,7 @@ def best_first(draft: Draft, room: int, max_leaves: int | None = None) -> Ranked
         order = by_worth[: max(0, room - 1)].tolist()
     else:
         order = _with_few_leaves(by_worth.tolist(), draft.topology.parents.tolist(), room, max_leaves)
-    return Ranked([0, *order], np.exp(path_logprobs[order]))
+    return Ordered([0, *order], np.exp(path_logprobs[order]))
 
 
 def _with_few_leaves(by_worth: Sequence[int], parents: Sequence[int], room: int, max_leaves: int) -> list[int]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from medusakit.engine.waiting import FairQueue
+from medusakit.engine.waiting import FairQueue, Room
+from medusakit.errors import QueueFullError
 
 
 def filled(*items: str) -> FairQueue[str]:
@@ -33,3 +34,21 @@ def test_take_removes_what_is_wanted_and_nothing_else() -> None:
     assert queue.take(lambda item: item in ("a1", "c1")) == ["a1", "c1"]
     assert queue.take(lambda _: False) == []
     assert list(queue) == ["a2", "b1"] and len(queue) == 2
+
+
+def test_room_says_when_to_come_again() -> None:
+    """By how long jobs took of late: two decode, so three that are open leave a row free after half a job's time."""
+    room = Room(rows=2, queue=1)
+    for _ in range(3):
+        room.take()
+    with pytest.raises(QueueFullError, match="3 requests are open, as many as may be") as full:
+        room.take()
+    assert (room.num_open, full.value.retry_after_s) == (3, 2.0)
+    for seconds in (None, 22.0):
+        room.leave(seconds)
+    assert room.num_open == 1
+    for _ in range(2):
+        room.take()
+    with pytest.raises(QueueFullError) as later:
+        room.take()
+    assert later.value.retry_after_s == pytest.approx(4.0)
