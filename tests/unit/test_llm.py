@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bench_fakes import toy_llm
+from medusakit.engine.engine import Engine
 from medusakit.errors import UsageError
 from medusakit.llm import LLM
 from medusakit.settings import SamplingParams
@@ -114,3 +115,11 @@ def test_a_block_closes_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
         assert same is llm and not closed
         raise KeyError
     assert closed == [llm.runtime]
+
+
+def test_what_was_learnt_is_dropped_by_every_engine_that_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the loaded drafter, and that of drafters of single answers."""
+    llm, dropped = toy_llm(), list[Engine]()
+    monkeypatch.setattr(Engine, "reset_verification", lambda engine: dropped.append(engine))
+    llm.reset_verification_params()
+    assert len(set(dropped)) == 2 and llm.engine in dropped and llm.engine_of(False) not in dropped

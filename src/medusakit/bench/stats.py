@@ -22,11 +22,6 @@ class Ratio:
     high: float
 
 
-def ratio_of_sums(prompts: Sequence[tuple[float, float]], *, seed: int = 0, resamples: int = RESAMPLES) -> Ratio:
-    """sum of the first / sum of the second entries, e.g. tokens and seconds of each prompt. As `paired_ratio`."""
-    return paired_ratio([(above, below, 1.0, 1.0) for above, below in prompts], seed=seed, resamples=resamples)
-
-
 def paired_ratio(
     prompts: Sequence[tuple[float, float, float, float]], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> Ratio:

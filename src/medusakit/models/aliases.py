@@ -59,4 +59,3 @@ ALIASES = {
         ),
     )
 }
-DEFAULT_ALIAS = "smollm2"

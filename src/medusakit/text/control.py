@@ -34,9 +34,6 @@ class ControlSplitter:
         if done < len(text):
             yield text[done:]
 
-    def contains(self, text: str) -> bool:
-        return next(self._matches(text), None) is not None
-
     def guard(self, text: str, mark: str) -> str:
         """`text` with `mark` inside each control token, so that none is left. Removing the mark gives `text` back."""
         cuts = [start + 1 for start in self._starts(text) if self._token_at(text, start)]

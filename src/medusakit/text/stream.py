@@ -7,7 +7,6 @@ string. After a stop nothing comes out any more.
 from __future__ import annotations
 
 import codecs
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,49 +52,28 @@ class TextStream:
         self._held = ""
         self._stopped = False
         self._closed = False
-        self._kept_chars = 0
-        self._ends: list[int] = []  # characters that begin within the text up to each token
-
-    @property
-    def kept_chars(self) -> int:
-        """Characters that have come out."""
-        return self._kept_chars
-
-    @property
-    def kept_tokens(self) -> int:
-        """Tokens that lie wholly in the text that has come out, so an engine that rewinds to the cut keeps these."""
-        return bisect_right(self._ends, self._kept_chars)
 
     def push(self, token_id: int) -> Piece:
-        """The next token. Raises IndexError for an id that the vocabulary lacks."""
+        """The next token."""
         if self._closed:
             return Piece("", self._stopped)
         fresh = self._text_of(token_id)
-        incomplete = bool(self._decode.getstate()[0])
         text = self._held + fresh
-        self._ends.append(self._kept_chars + len(text) + incomplete)
         found = self._stops.feed(fresh)
         if found:
             end, length = found
-            return self._stop(text[: len(self._held) + end - length])
+            text = text[: len(self._held) + end - length]
+            self._held, self._stopped, self._closed = "", True, True
+            return Piece(text, True)
         certain = len(text) - self._stops.pending
         self._held = text[certain:]
-        return Piece(self._keep(text[:certain]), False)
+        return Piece(text[:certain], False)
 
     def flush(self) -> str:
         """The end: what may have begun a stop string is text after all. Later pushes have no text."""
         rest, self._held = self._held, ""
         self._closed = True
-        return self._keep(rest)
-
-    def _stop(self, text: str) -> Piece:
-        self._held = ""
-        self._stopped = self._closed = True
-        return Piece(self._keep(text), True)
-
-    def _keep(self, text: str) -> str:
-        self._kept_chars += len(text)
-        return text
+        return rest
 
     def _text_of(self, token_id: int) -> str:
         """Characters complete with this token. Scores can be wider than the vocabulary: ids beyond say nothing."""

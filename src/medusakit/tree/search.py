@@ -76,31 +76,18 @@ class JointCounts:
             return 0.0
         return self.accepted.get(path, 0) / self.compared[len(path) - 1]
 
-    def plus(self, other: JointCounts) -> JointCounts:
-        """Counts of two samples together."""
-        if self.max_depth != other.max_depth:
-            raise ValueError(f"counts of {self.max_depth} and of {other.max_depth} depths cannot be added")
-        accepted = dict(self.accepted)
-        for path, count in other.accepted.items():
-            accepted[path] = accepted.get(path, 0) + count
-        compared = tuple(mine + theirs for mine, theirs in zip(self.compared, other.compared, strict=True))
-        return JointCounts(accepted, compared)
 
-
-def grow(
-    counts: JointCounts, num_nodes: int, *, max_depth: int | None = None, max_width: int | None = None
-) -> tuple[ScoredPath, ...]:
+def grow(counts: JointCounts, num_nodes: int) -> tuple[ScoredPath, ...]:
     """The best tree of `num_nodes` rows, root included: its num_nodes - 1 drafted nodes in the order they were added.
 
     Starts at the root and always adds the next sibling or the first child with the largest acceptance (ties: shallower,
     then lower ranks), so every prefix is itself a tree. Ends early where no candidate was ever accepted.
     """
-    depth_limit = min(counts.max_depth, counts.max_depth if max_depth is None else max_depth)
-    width = max_width or 1 + max((path[-1] for path in counts.accepted), default=0)
+    width = 1 + max((path[-1] for path in counts.accepted), default=0)
     frontier: list[tuple[float, int, RankPath]] = []
 
     def offer(path: RankPath) -> None:
-        if len(path) <= depth_limit and path[-1] < width:
+        if len(path) <= counts.max_depth and path[-1] < width:
             heapq.heappush(frontier, (-counts.acceptance(path), len(path), path))
 
     offer((0,))
@@ -115,12 +102,6 @@ def grow(
     return tuple(grown)
 
 
-def expected_tau(acceptances: Sequence[float], num_nodes: int | None = None) -> float:
-    """Tokens per step of the first `num_nodes` rows (root included; None: all): 1 + the sum of drafted acceptances."""
-    drafted = acceptances if num_nodes is None else acceptances[: max(0, num_nodes - 1)]
-    return 1.0 + sum(drafted)
-
-
 def rho_eff(rho: float, depth: float) -> float:
     """1 - (1 - rho)^D: the chance that at least one of D depths is accepted if each were by itself, with chance rho.
 
@@ -128,15 +109,6 @@ def rho_eff(rho: float, depth: float) -> float:
     0.875
     """
     return 1.0 - math.pow(1.0 - rho, depth)
-
-
-def acceptances(counts: JointCounts, topology: Topology) -> tuple[float, ...]:
-    """Acceptance of every drafted node of any tree, in its order."""
-    return tuple(counts.acceptance(path) for path in topology.rank_paths[1:])
-
-
-def topology_of(paths: Sequence[ScoredPath]) -> Topology:
-    return Topology.from_rank_paths(scored.path for scored in paths)
 
 
 def dense(depth: int, branching: int) -> Topology:

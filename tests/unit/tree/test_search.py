@@ -7,14 +7,11 @@ from medusakit.errors import UsageError
 from medusakit.tree.search import (
     NOT_COMPARED,
     JointCounts,
-    acceptances,
-    dense,
     dense_grid,
-    expected_tau,
     grow,
     parse_dense,
-    topology_of,
 )
+from medusakit.tree.topology import Topology
 
 MISS = 99
 RANKS = np.array([
@@ -74,14 +71,6 @@ def test_no_positions_at_all():
     assert grow(counts, 16) == ()
 
 
-def test_counts_of_two_samples_add_up():
-    ranks, whole = counts_at_random()
-    first, second = JointCounts.from_ranks(ranks[:1500], 8), JointCounts.from_ranks(ranks[1500:], 8)
-    assert first.plus(second) == whole
-    with pytest.raises(ValueError, match="4 and of 2 depths"):
-        whole.plus(JointCounts.from_ranks(ranks[:, :2], 8))
-
-
 def test_growth_takes_the_largest_gain_among_next_sibling_and_first_child():
     _, counts = counts_at_random()
     grown = grow(counts, 24)
@@ -103,25 +92,12 @@ def test_every_prefix_is_a_tree_and_the_tree_of_its_size():
     grown = grow(counts, 40)
     assert len(grown) == 39
     for size in range(1, 41):
-        assert topology_of(grown[: size - 1]).num_nodes == size
+        assert Topology.from_rank_paths(scored.path for scored in grown[: size - 1]).num_nodes == size
         assert grow(counts, size) == grown[: size - 1]
 
 
-def test_growth_keeps_to_depth_and_width_and_ends_where_nothing_is_accepted():
-    _, counts = counts_at_random()
-    limited = grow(counts, 64, max_depth=2, max_width=3)
-    assert all(len(path) <= 2 and max(path) < 3 for path, _ in limited)
-    assert len(limited) == 3 + 9
+def test_growth_ends_where_nothing_is_accepted():
     assert [path for path, _ in grow(JointCounts({(0,): 3}, (4, 4)), 64)] == [(0,)]
-
-
-def test_expected_tau_and_acceptance_of_any_tree():
-    counts = JointCounts.from_ranks(RANKS, 4)
-    shares = acceptances(counts, dense(2, 2))
-    assert shares == pytest.approx((4 / 6, 1 / 6, 2 / 5, 1 / 5, 1 / 5, 0))
-    assert expected_tau(shares) == pytest.approx(1 + sum(shares))
-    assert expected_tau(shares, 2) == pytest.approx(1 + 4 / 6)
-    assert expected_tau(shares, 1) == 1.0
 
 
 def test_dense_trees():
