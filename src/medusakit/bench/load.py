@@ -20,6 +20,12 @@ from urllib.parse import urlsplit
 
 from medusakit.errors import RuntimeFailure, UsageError
 
+_REMEDIES = {
+    "401": "MEDUSA_API_KEY=KEY medusa bench serve ...   with a key of the server's",
+    "403": "MEDUSA_API_KEY=KEY medusa bench serve ...   with a key that stands as admin:KEY in the server's file",
+    "404": "medusa bench serve -m NAME ...   with a name that the server has",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class LoadConfig:
@@ -76,7 +82,8 @@ def run_load(
     """
     address(config.url)
     samples: list[dict[str, Any]] = []
-    points, done, total = [], 0, config.num_requests * len(config.concurrency)
+    sizes = [max(config.num_requests, concurrency) for concurrency in config.concurrency]
+    points, done, total = [], 0, sum(sizes)
 
     def count(timed: Timed) -> None:
         nonlocal done
@@ -84,8 +91,8 @@ def run_load(
         if on_request:
             on_request(done, total, timed.error)
 
-    for concurrency in config.concurrency:
-        chosen = [prompts[place % len(prompts)] for place in range(config.num_requests)]
+    for concurrency, size in zip(config.concurrency, sizes, strict=True):
+        chosen = [prompts[place % len(prompts)] for place in range(size)]
         timed, seconds = measured(config, concurrency, chosen, count)
         points.append(point(concurrency, timed, seconds, config.slo_ms))
         if not samples:
@@ -108,7 +115,23 @@ def check_answered(config: LoadConfig, points: Sequence[Mapping[str, Any]], time
     """Raises RuntimeFailure, with the first error of `timed`, if no request of the points was answered."""
     if not any(found["requests"] > found["errors"] for found in points):
         first = next((one.error for one in timed if one.error), "no answer")
-        raise RuntimeFailure(f"{config.url} answered no request: {first}", hint="medusa serve -m smollm2")
+        raise RuntimeFailure(f"{config.url} answered no request: {first}", hint=remedy(first))
+
+
+def reason(body: str) -> str:
+    """What a server's error says to a person; of another shape than OpenAI's, its beginning."""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return body[:200]
+
+
+def remedy(told: str) -> str:
+    """What to try, from an error that begins with a status, if a server answered at all."""
+    for status, hint in _REMEDIES.items():
+        if told.startswith(status):
+            return hint
+    return "medusa serve -m smollm2"
 
 
 def about(config: LoadConfig) -> dict[str, Any]:
@@ -219,7 +242,7 @@ async def _read(reader: asyncio.StreamReader, timed: Timed) -> None:
     async for line in _lines(reader) if chunked else _plain_lines(reader):
         if " 200 " not in status:
             if line.startswith("{"):
-                timed.error = f"{status.split(maxsplit=1)[1].strip()}: {line[:200]}"
+                timed.error = f"{status.split(maxsplit=1)[1].strip()}: {reason(line)}"
         elif line == "data: [DONE]":
             return
         elif line.startswith("data:"):

@@ -14,7 +14,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from medusakit.bench.load import LoadConfig, OnRequest, Timed, about, address, check_answered, measured, point
+from medusakit.bench.load import (
+    LoadConfig,
+    OnRequest,
+    Timed,
+    about,
+    address,
+    check_answered,
+    measured,
+    point,
+    reason,
+    remedy,
+)
 from medusakit.bench.stats import paired_ratio
 from medusakit.errors import RuntimeFailure, UsageError
 from medusakit.tree.cost import StepCost
@@ -166,8 +177,8 @@ def ask_json(config: LoadConfig, path: str, body: Mapping[str, Any] | None = Non
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:
-        told = error.read().decode("utf-8", "replace")[:200]
-        raise RuntimeFailure(f"{config.url}{path} answered {error.code}: {told}", hint="medusa serve") from None
+        told = f"{error.code} {error.reason}: {reason(error.read().decode('utf-8', 'replace'))}"
+        raise RuntimeFailure(f"{config.url}{path} answered {told}", hint=remedy(told)) from None
     except (OSError, ValueError) as error:
         raise RuntimeFailure(f"{config.url}{path} cannot be read: {error}", hint="medusa serve") from None
 

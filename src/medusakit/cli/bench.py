@@ -38,7 +38,11 @@ def bench() -> None:
 @plots_option
 @json_option
 def offline(suite: str, limit: int | None, modes: str, plots: Path | None, json_file: str | None) -> None:
-    """Answer a workload in several modes, interleaved question by question in one process."""
+    """Answer a workload in several modes, interleaved question by question in one process.
+
+    \b
+    medusa bench offline --suite mt-bench --limit 16 --modes plain,medusa
+    """
     from medusakit.bench.offline import OfflineConfig, run_offline
     from medusakit.cli.report import show_comparison
 

@@ -31,6 +31,9 @@ PLAIN, MEDUSA = "plain", "medusa"
 def compare(prompts: tuple[str, ...], repeat: int, json_file: str | None) -> None:
     """Answer PROMPTS plainly and with drafts, one after the other, and compare tokens and speed.
 
+    \b
+    medusa compare "Explain a B-tree in two sentences"
+
     Both run in one process through the same kernels; which goes first alternates.
     """
     from medusakit.bench.offline import OfflineConfig, document

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from medusakit.cli.app import App, current_app
+from medusakit.cli.group import Command
 from medusakit.cli.options import json_option, settings
 from medusakit.errors import MissingExtraError
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 
 
-@click.command("joint")
+@click.command("joint", cls=Command)
 @click.option("--recipe", type=_PATH, help="TOML file with every setting; its [joint] is of this command.")
 @click.option("--out", type=_PATH, default=Path("joint"), help="Folder of the tuned model and its heads. [joint]")
 @click.option("--work", type=_PATH, required=True, help="Work folder with distilled answers.")
@@ -32,6 +33,7 @@ def joint(recipe: Path | None, out: Path, work: Path, report: bool, naive: bool 
     """Train heads and model together (Medusa-2), and write both.
 
     \b
+    medusa train seeds --work runs/mine
     medusa train distill --work runs/mine
     medusa train joint --work runs/mine --out ./tuned
     medusa run -m ./tuned "Explain a B-tree in two sentences"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from medusakit.cli.ui import Ui
 
 MAX_TOKENS = 128
+_REQUESTS = "Requests of a point; at least as many as at once. [16]"
 _FILES = "Ask nobody: compare two earlier --json FILEs."
 
 
@@ -27,7 +28,7 @@ _FILES = "Ask nobody: compare two earlier --json FILEs."
 @settings("model", "max_tokens", "temperature", max_tokens=MAX_TOKENS)
 @click.option("--url", default="http://127.0.0.1:8642", metavar="URL", help="Server. [http://127.0.0.1:8642]")
 @click.option("--concurrency", default="1,4,16", metavar="LIST", help="Requests at once, one point each. [1,4,16]")
-@click.option("--requests", type=click.IntRange(1), default=16, metavar="N", help="Requests of a point. [16]")
+@click.option("--requests", type=click.IntRange(1), default=16, metavar="N", help=_REQUESTS)
 @click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="X", help="Arrivals a second, at random.")
 @click.option("--suite", default="mt-bench", metavar="NAME", help="mt-bench, spec-bench or a JSONL file. [mt-bench]")
 @click.option("--slo", metavar="TTFT,TPOT", help="Milliseconds that a request must keep to count as good.")
@@ -54,6 +55,10 @@ def bench_serve(
     json_file: str | None,
 ) -> None:
     """Load a server that speaks OpenAI's API: times to the first token and between tokens, throughput, errors.
+
+    \b
+    medusa serve -m smollm2
+    medusa bench serve --url http://127.0.0.1:8642 --requests 32
 
     With --toggle or --against it is compared with plain decoding, in turns, and the concurrency at which speculation
     stops paying is told. The key, if the server wants one, is that of MEDUSA_API_KEY (--toggle needs an admin's).

@@ -65,7 +65,7 @@ def show(alias: str, json_file: str | None) -> None:
     if json_file:
         write_json(app.ui, json_file, about)
     if json_file != "-":
-        app.ui.table("", ("property", "value"), [(name, str(value)) for name, value in about.items()], text=2)
+        app.ui.table("", ("property", "value"), [(name, _shown(value)) for name, value in about.items()], text=2)
 
 
 @models.command()
@@ -129,6 +129,15 @@ def _describe(app: App, name: str) -> dict[str, Any]:
         "fingerprint": source.fingerprint,
         "heads": [f"{family}: {folder}" for folder, family in fitting_heads(source, resolved.path)],
     }
+
+
+def _shown(value: Any) -> str:
+    """Lists a line each, truth as a word."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return "\n".join(map(str, value)) or "none"
+    return str(value)
 
 
 def _size(model: StoredModel) -> str:

@@ -120,6 +120,6 @@ def _metavar(key: Key) -> str | None:
 
 def _help(key: Key, default: object) -> str:
     text = key.setting.help[0].upper() + key.setting.help[1:]
-    if default is None or default == () or key.kind == "bool":
+    if default is None or default == ():
         return f"{text}."
-    return f"{text}. [{default}]"
+    return f"{text}. [{('off', 'on')[bool(default)] if key.kind == 'bool' else default}]"

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 def run(context: click.Context, prompt: str | None, raw: bool, json_schema: Path | None, json_file: str | None) -> None:
     """Answer PROMPT, or what is piped in, or both.
 
+    \b
+    medusa run "Explain a B-tree in two sentences"
+    medusa run "What does this do?" < script.py
+    medusa run "Tell me a story" --temperature 0.8 --seed 7
+
     Marks: --highlight accepted underlines the tokens that were drafted and accepted; step shades every other
     verify pass.
     """

@@ -29,6 +29,11 @@ def serve() -> None:
     """Answer over HTTP, as OpenAI's API does: /v1/chat/completions, /v1/completions, /v1/models; also
     /medusa/generate, /metrics, /v1/state, /docs.
 
+    \b
+    medusa serve -m smollm2
+    medusa serve -m smollm2 --chat-template examples/tools.jinja
+    medusa serve -m ./any-model --heads ./heads --api-keys keys.txt --host 0.0.0.0
+
     Sampling options are defaults for requests that do not say. SIGTERM lets open requests finish; a second one does
     not. MEDUSA_API_KEY adds an API key to those of --api-keys.
     """

@@ -95,8 +95,6 @@ def amount(progress: StageProgress) -> str:
     """E.g. `12,000/40,000 tokens`; nothing for a stage that counts nothing."""
     if not progress.unit:
         return ""
-    if not progress.unit:
-        return ""
     total = f"/{progress.total:,}" if progress.total else ""
     return f"{progress.done:,}{total} {progress.unit}"
 

@@ -33,6 +33,9 @@ STAGE_HELP = {
     "all": "Every stage in order; finished ones are skipped.",
 }
 
+_TOKENS = "Tokens of answers to make; the recipe's if unset, 150,000 without one."
+_EPOCHS = "Passes over the answers; the recipe's if unset, 3 without one."
+
 
 @dataclass(frozen=True, slots=True)
 class Where:
@@ -69,8 +72,8 @@ def stage_options(command: Decorated) -> Decorated:
         click.option("--out", type=path, default=Path("heads"), help="Folder of the finished heads. [heads]"),
         click.option("--work", type=path, help="Folder of what the stages leave for each other. [OUT-work]"),
         click.option("--family", type=click.Choice(FAMILIES), help="Kind of heads; the recipe's if unset."),
-        click.option("--tokens", type=click.IntRange(1000), metavar="N", help="Tokens of answers to make."),
-        click.option("--epochs", type=click.FloatRange(0.01, 100), metavar="X", help="Passes over the answers."),
+        click.option("--tokens", type=click.IntRange(1000), metavar="N", help=_TOKENS),
+        click.option("--epochs", type=click.FloatRange(0.01, 100), metavar="X", help=_EPOCHS),
         settings("model", "threads", "offline"),
     ]
     for option in reversed(options):
@@ -84,7 +87,9 @@ def endpoint_options(command: Decorated) -> Decorated:
         click.option("--endpoint", metavar="URL", help="Let this OpenAI-compatible server answer."),
         click.option("--endpoint-model", metavar="NAME", default="", help="Model to ask there; the only one if unset."),
         click.option("--api-key-env", metavar="VAR", default="", help="Variable that holds the server's API key."),
-        click.option("--concurrency", type=click.IntRange(1, 1024), default=16, help="Requests at once. [16]"),
+        click.option(
+            "--concurrency", type=click.IntRange(1, 1024), default=16, metavar="N", help="Requests at once. [16]"
+        ),
     ]
     for option in reversed(options):
         command = option(command)

@@ -41,6 +41,10 @@ def verify(
 ) -> None:
     """Compare every node of the verified trees with plain decoding, and whole answers token by token.
 
+    \b
+    medusa verify --formats f32 --limit 4
+    medusa verify -m model.gguf --heads ./heads
+
     Exits with 4 if a format does not keep what it promises.
     """
     from medusakit.bench.verify import VerifyConfig, run_verify

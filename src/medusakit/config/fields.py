@@ -32,7 +32,9 @@ class Config:
     model: str = _setting("smollm2", "model", "alias, file, folder or hub id of the model", "-m")
     heads: str = _setting("auto", "model", "folder of heads, `auto` (find some that fit) or `none`")
     drafter: str | None = _setting(
-        None, "model", "hybrid (several sources, the default), a family of heads, suffix, recycling or draft_model"
+        None,
+        "model",
+        "`hybrid` (several sources, the default), a family of heads, `suffix`, `recycling` or `draft_model`",
     )
     draft_model: str | None = _setting(None, "model", "second, smaller model of the same vocabulary, for draft_model")
     runtime: str = _setting(
@@ -134,6 +136,9 @@ class Config:
     )
 
     highlight: str = _setting(
-        "auto", "terminal", "which tokens to mark in the answer", choices=("auto", "accepted", "step", "none")
+        "auto",
+        "terminal",
+        "which tokens to mark in the answer; auto: `accepted` in chat and compare, else `none`",
+        choices=("auto", "accepted", "step", "none"),
     )
     stream: bool = _setting(True, "terminal", "show the answer while it is made")

@@ -118,6 +118,6 @@ KEYS: Mapping[str, Key] = _keys()
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    """The known name that was probably meant: misspelt or cut, not only of some common letters."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.66)
     return found[0] if found else None

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from medusakit.bench.load import LoadConfig, Timed, address, ask_once, percentiles, point, run_load
+from medusakit.bench.load import LoadConfig, Timed, address, ask_once, percentiles, point, reason, remedy, run_load
 from medusakit.errors import RuntimeFailure, UsageError
 from server_fakes import listening, scripted, service_of
 
@@ -51,9 +51,35 @@ def test_a_server_under_load():
 
 def test_refusals_are_errors():
     service, scheduler = service_of(scripted("abc "))
-    with listening(service) as url, pytest.raises(RuntimeFailure, match="model_not_found"):
+    with listening(service) as url, pytest.raises(RuntimeFailure) as told:
         run_load(LoadConfig(url, "other", (1,), num_requests=2), ["one"])
     scheduler.close()
+    assert told.value.message.endswith("404 Not Found: model 'other' is not served here; served: toy")
+    assert told.value.hint is not None and "-m NAME" in told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("told", "part"),
+    [
+        ("401 Unauthorized: no", "MEDUSA_API_KEY"),
+        ("403 Forbidden: no", "admin:KEY"),
+        ("ConnectionRefusedError: [Errno 111]", "medusa serve -m"),
+    ],
+)
+def test_the_remedy_is_that_of_the_failure(told: str, part: str):
+    assert part in remedy(told)
+
+
+def test_a_reason_of_another_shape_is_its_beginning():
+    assert reason('{"detail": "no"}') == '{"detail": "no"}' and len(reason("x" * 900)) == 200
+
+
+def test_a_point_has_as_many_requests_as_are_open_at_once():
+    service, scheduler = service_of(scripted("abc "))
+    with listening(service) as url:
+        document = run_load(LoadConfig(url, "toy", (1, 5), num_requests=2, max_tokens=2), ["one"])
+    scheduler.close()
+    assert [found["requests"] for found in document["points"]] == [2, 5]
 
 
 def test_requests_arrive_at_their_rate():

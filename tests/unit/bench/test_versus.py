@@ -62,7 +62,10 @@ def test_a_server_that_cannot_be_switched_is_said_to_be_so():
 
 def test_a_key_that_may_not_switch_is_refused_by_the_servers_own_words():
     service, scheduler = service_of(scripted("abc "), keys=("plain-key",))
-    with listening(service) as url, pytest.raises(RuntimeFailure, match="admin_key_required"):
+    with (
+        listening(service) as url,
+        pytest.raises(RuntimeFailure, match="403 Forbidden: this API key may not administrate"),
+    ):
         run_versus(LoadConfig(url, "toy", (1,), num_requests=2, api_key="plain-key"), ["one"])
     scheduler.close()
 

@@ -43,6 +43,7 @@ def test_columns_and_verdict(invoke: Invoke, heads: FakeLLM) -> None:
     assert "one two three four five" in outcome.out
     assert "medusa/plain 1.00x with f32 weights" in outcome.out
     assert "1 of 1 answers have the same tokens" in outcome.out
+    assert "without a loop" not in outcome.out  # none has one: it would be the same figure again
     assert heads.calls[0]["params"].max_tokens == 5
 
 

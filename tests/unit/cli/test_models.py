@@ -33,6 +33,14 @@ def test_show_of_a_model_that_is_not_here(invoke: Invoke) -> None:
     assert len(shown["sha256"]) == 64
 
 
+def test_show_writes_lists_and_truth_as_words(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = {"installed": True, "heads": ["hydra: /a", "medusa: /b"]}
+    monkeypatch.setattr("medusakit.cli.models._describe", lambda app, name: about)
+    out = invoke("models", "show", "smollm2").out
+    assert "hydra: /a" in out and "medusa: /b" in out and "yes" in out
+    assert "[" not in out and "True" not in out
+
+
 def test_path(invoke: Invoke, cache: Path) -> None:
     assert invoke("models", "path").out.strip() == str(cache)
     outcome = invoke("models", "path", "smollm2")

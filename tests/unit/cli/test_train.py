@@ -137,3 +137,11 @@ def test_a_server_that_answers(invoke: Invoke, pipeline: FakePipeline) -> None:
     assert (server.url, server.model, server.api_key_env, server.concurrency) == ("http://h:1", "m", "K", 16)
     assert invoke("train", "heads").code == 0
     assert pipeline.recipe.endpoint is None
+
+
+def test_help_tells_what_a_run_without_a_recipe_makes() -> None:
+    from medusakit.train.recipe import Recipe
+
+    recipe = Recipe()
+    assert f"{recipe.distill.max_tokens:,} without" in train._TOKENS
+    assert f"{recipe.heads.epochs:g} without" in train._EPOCHS

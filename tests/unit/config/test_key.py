@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from medusakit.config import KEYS, resolve
+from medusakit.config import KEYS, nearest, resolve
 from medusakit.errors import ConfigError
 
 
@@ -46,3 +46,12 @@ def test_every_key_has_help_and_a_default_in_range() -> None:
         assert key.setting.help
         if key.default is not None:
             key.check(key.default, key.name)
+
+
+@pytest.mark.parametrize(("given", "meant"), [("max_token", "max_tokens"), ("frequency", "frequency_penalty")])
+def test_a_misspelt_or_cut_name_finds_the_known_one(given: str, meant: str) -> None:
+    assert nearest(given, ("max_tokens", "frequency_penalty", "response_format")) == meant
+
+
+def test_some_common_letters_are_no_likeness() -> None:
+    assert nearest("reasoning_effort", ("response_format", "max_tokens")) is None
