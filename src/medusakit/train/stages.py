@@ -44,7 +44,8 @@ class StageBook:
         marker = self._read(stage)
         if marker is None:
             name = stage.partition("-")[0]
-            raise DatasetError(f"the stage {name} is not finished in {self._folder}", hint=f"medusa train {name}")
+            hint = f"medusa train {name} --work {self._folder}"
+            raise DatasetError(f"the stage {name} is not finished in {self._folder}", hint=hint)
         return dict(marker["result"])
 
     def say(self, stage: str, note: str) -> None:

@@ -226,7 +226,7 @@ def test_a_single_stage_says_what_it_needs(tmp_path: Path) -> None:
     for stage, needs in (("distill", "seeds"), ("heads", "distill"), ("calibrate", "distill"), ("artifact", "tree")):
         with pytest.raises(DatasetError, match=f"the stage {needs} is not finished") as caught:
             single.run(stage)
-        assert caught.value.hint == f"medusa train {needs}"
+        assert caught.value.hint == f"medusa train {needs} --work {tmp_path / 'work'}"
 
 
 def test_two_families_share_the_answers(tmp_path: Path) -> None:

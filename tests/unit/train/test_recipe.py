@@ -89,7 +89,7 @@ def test_a_stage_that_fails_leaves_no_marker(tmp_path: Path) -> None:
         book.run("seeds", {}, [], fail)
     with pytest.raises(DatasetError, match="the stage seeds is not finished") as caught:
         book.result("seeds")
-    assert caught.value.hint == "medusa train seeds"
+    assert caught.value.hint == f"medusa train seeds --work {tmp_path}"
 
 
 def test_a_damaged_marker_counts_as_none(tmp_path: Path) -> None:
