@@ -42,6 +42,7 @@ class LLM:
         self._plain = Engine(parts.runtime, parts.tokenizer, PlainController())
         self._chosen = Engine(parts.runtime, parts.tokenizer, ChosenController())
         self._grammars = Grammars(parts.tokenizer, parts.runtime.spec.vocab_size)
+        self._open = True
 
     @classmethod
     def load(
@@ -116,7 +117,9 @@ class LLM:
         return self.parts.speculation.controller
 
     def engine_of(self, speculation: bool) -> Engine:
-        """The engine that drafts, or plain decoding through the same kernels."""
+        """The engine that drafts, or plain decoding through the same kernels. Raises UsageError after `close`."""
+        if not self._open:
+            raise UsageError("this LLM is closed: the model's memory was given back", hint='llm = LLM.load("smollm2")')
         return self.engine if speculation else self._plain
 
     def encode(self, prompt: Prompt, *, raw: bool = False) -> list[int]:
@@ -152,11 +155,11 @@ class LLM:
         tree: TreeWish | None = None,
     ) -> Stream:
         """Like `stream`, from token ids: whole numbers of Python, NumPy or another library, all in the vocabulary."""
+        engine = self.engine_of(speculation)
         ids = token_ids(ids, self.runtime.spec.vocab_size)
         plan = self._plan(speculation, drafter, tree)
         if plan is not None:
             return Stream(self._chosen, self._chosen.start(ids, params, plan=plan))
-        engine = self.engine_of(speculation)
         return Stream(engine, engine.start(ids, params))
 
     def generate(
@@ -205,6 +208,9 @@ class LLM:
 
     def close(self) -> None:
         """Give back the memory of the model; it cannot decode any more. `with LLM.load(...) as llm:` does it too."""
+        if not self._open:
+            return
+        self._open = False
         self.parts.runtime.close()
         if self.parts.second is not None:
             self.parts.second.close()

@@ -123,3 +123,13 @@ def test_what_was_learnt_is_dropped_by_every_engine_that_drafts(monkeypatch: pyt
     monkeypatch.setattr(Engine, "reset_verification", lambda engine: dropped.append(engine))
     llm.reset_verification_params()
     assert len(set(dropped)) == 2 and llm.engine in dropped and llm.engine_of(False) not in dropped
+
+
+def test_a_closed_model_says_so_and_may_be_closed_again() -> None:
+    llm = toy_llm()
+    chat = llm.chat()
+    llm.close()
+    llm.close()
+    for ask in (lambda: llm.stream_ids([1]), lambda: chat.send("ab")):
+        with pytest.raises(UsageError, match="this LLM is closed"):
+            ask()

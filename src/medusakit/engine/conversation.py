@@ -48,8 +48,8 @@ class Chat:
             raise UsageError(f"the message is {short(text)}, expected a text", hint='chat.send("And in Python?")')
         if not text.strip():
             raise UsageError("the message is empty", hint="type a question, or /exit to leave")
-        self.messages.append({"role": "user", "content": text})
         engine = self._llm.engine_of(speculation)
+        self.messages.append({"role": "user", "content": text})
         kept, self._kept = self._kept, None
         try:
             session = engine.start(chat_ids(self._llm.tokenizer, self.messages), self.params, kept)

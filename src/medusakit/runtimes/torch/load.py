@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,14 +112,20 @@ def _check_device_map(device_map: str) -> None:
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """transformers' progress bars would stand in what a command prints. Its GGUF reader's one is not to be switched."""
+    """transformers' progress bars would stand in what a command prints. Its GGUF reader's one has no switch, so that it
+    is made without effect where it is named."""
+    from transformers import modeling_gguf_pytorch_utils as reader
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    shown, bar = logging.is_progress_bar_enabled(), getattr(reader, "tqdm", None)
     logging.disable_progress_bar()
+    if bar is not None:
+        reader.tqdm = partial(bar, disable=True)
     try:
         yield
     finally:
+        if bar is not None:
+            reader.tqdm = bar
         if shown:
             logging.enable_progress_bar()
 

@@ -10,7 +10,7 @@ import torch
 from medusakit.errors import ModelError, UsageError
 from medusakit.models.resolve import resolve
 from medusakit.runtimes.torch.device.runtime import DeviceRuntime
-from medusakit.runtimes.torch.load import load_torch, pretrained, torch_parts
+from medusakit.runtimes.torch.load import _without_bars, load_torch, pretrained, torch_parts
 from tiny import write_hf
 
 
@@ -55,3 +55,15 @@ def test_the_cpu_is_not_asked_for_fixed_shapes_unless_told(tmp_path: Path) -> No
     assert not isinstance(torch_parts(model).runtime, DeviceRuntime)
     runtime = torch_parts(model, prepared=True).runtime
     assert isinstance(runtime, DeviceRuntime) and runtime.capabilities.device == "cpu"
+
+
+def test_no_bars_of_transformers_are_drawn_and_all_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
+    from transformers import modeling_gguf_pytorch_utils as reader
+    from transformers.utils import logging
+
+    before = reader.tqdm, logging.is_progress_bar_enabled()
+    with _without_bars():
+        list(reader.tqdm(range(3), desc="Converting"))
+        list(logging.tqdm(range(3)))
+    assert capsys.readouterr().err == ""
+    assert before == (reader.tqdm, logging.is_progress_bar_enabled())
