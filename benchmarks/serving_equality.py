@@ -126,8 +126,7 @@ def by_server(server: Served, case: Case) -> list[Said]:
 
 
 def compared(llm: LLM, asked: list[Case], said: list[list[Said]], wanted: list[list[Said]]) -> dict[str, Any]:
-    """Answers that are equal, tied or different (ALGORITHMS, "Equality, precisely"), and texts that are not those of
-    equal ids."""
+    """Answers that are equal, tied or different, and texts that are not those of equal ids."""
     differences, texts = [], []
     for place, (case, ours, theirs) in enumerate(zip(asked, said, wanted, strict=True)):
         for choice, (left, right) in enumerate(zip(ours, theirs, strict=True)):

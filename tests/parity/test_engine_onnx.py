@@ -1,8 +1,7 @@
 """The whole engine on the CPU runtime: through any tree, batch and weight format, what plain decoding says.
 
 Tiny random models of every family with a drafter that is right half of the time; the real model with its heads.
-Equality is judged as ALGORITHMS, "Equality, precisely", says: a first difference counts as none only where the two
-tokens are nearly tied in what the rule compares.
+A first difference counts as none only where the two tokens are nearly tied in what the rule compares.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from medusakit.runtimes.torch.pack import PackedLinear
 from medusakit.settings import SamplingParams
 from torch_families import BASE, answer, controllers, prompt_of, same_but_for_ties
 
-NEAR = 0.15  # ALGORITHMS, "Equality, precisely"
+NEAR = 0.15  # of scores, in formats that round activations (docs/concepts.md)
 PARAMS = SamplingParams(max_tokens=24)
 
 

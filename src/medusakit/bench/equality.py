@@ -1,4 +1,4 @@
-"""Do two modes say the same? Where not, how close the call was (ALGORITHMS, "Equality, precisely")."""
+"""Do two modes say the same? Where not, how close the call was (docs/concepts.md)."""
 
 from __future__ import annotations
 

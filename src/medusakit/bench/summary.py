@@ -85,9 +85,9 @@ def speedups(turns: Sequence[Turn], modes: Sequence[str], *, seed: int) -> dict[
 
 def predicted(turns: Sequence[Turn], cost: StepCost) -> dict[str, float] | None:
     """What T(n, context) as measured at load promises for these passes, tau, draft and other time, and the share
-    of it that was reached: tau x T(plain pass) / (T(pass) + T_draft + T_other), MISSION's formula, with means over all
-    passes. T_other is what speculation adds. The table holds best readings; what else the machine did is not in it.
-    None where no passes were written down."""
+    of it that was reached: tau x T(plain pass) / (T(pass) + T_draft + T_other), with means over all passes. T_other is
+    what speculation adds. The table holds best readings; what else the machine did is not in it. None where no passes
+    were written down."""
     medusa, plain = ([turn.answers[name] for turn in turns] for name in ("medusa", "plain"))
     if not any(answer.passes for answer in medusa) or not any(answer.passes for answer in plain):
         return None

@@ -21,7 +21,7 @@ from medusakit.llm import LLM
 from medusakit.settings import SamplingParams
 from medusakit.text.chat import chat_ids
 
-MAX_TIED_SHARE = 0.01  # of turns, where fp32 may part only by rounding (ALGORITHMS, "Equality, precisely")
+MAX_TIED_SHARE = 0.01  # of turns, where answers may part only by rounding
 
 
 @dataclass(frozen=True, slots=True)

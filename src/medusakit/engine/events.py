@@ -43,7 +43,7 @@ class TokenScore:
 
 @dataclass(slots=True)
 class GenerationStats:
-    """Counts and times of one generation. tau = tokens after the first / steps (ALGORITHMS, bench protocol)."""
+    """Counts and times of one generation. tau = tokens after the first / steps."""
 
     num_prompt_tokens: int = 0
     num_reused_tokens: int = 0

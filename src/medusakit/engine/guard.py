@@ -1,7 +1,7 @@
 """Decoding is never knowingly slower than plain: where drafting does not pay, it pauses, drafter and all.
 
 Two rules watch every step. The pause looks at the last few steps and comes back by itself: it probes after 16, 32, 64,
-... plain steps, so that probing costs at most some 2 %. The circuit breaker (MISSION E9) looks at rounds of 64 steps,
+... plain steps, so that probing costs at most some 2 %. The circuit breaker looks at rounds of 64 steps,
 and after three bad ones in a row stays plain much longer and has the deviation recorded.
 """
 
@@ -67,7 +67,7 @@ class _Sums:
 
 class Guard:
     """cost         T(n, context); today's pace against it is learnt from the steps themselves
-    breaker_rho  a round is bad if its rho_eff is under this, instead of by its speed (the account's own rule: 0.85)
+    breaker_rho  a round is bad if its rho_eff is under this, instead of by its speed; 0.85, say
     on_trip      told the round that tripped the breaker
     """
 

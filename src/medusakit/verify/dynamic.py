@@ -1,4 +1,4 @@
-"""Dynamic acceptance (MISSION E8; docs/decisions/0009): lossy, and labelled so wherever it shows.
+"""Dynamic acceptance (docs/decisions/0009): lossy, and labelled so wherever it shows.
 
 Over the request's newest 64 steps that drafted: rho = accepted depths / offered depths, D = mean depth offered,
 rho_eff = 1 - (1 - rho)^D. A child is judged as typical acceptance judges it, at t times the request's temperature,
@@ -15,7 +15,7 @@ from medusakit.tree.search import rho_eff
 from medusakit.verify.base import Verdict
 from medusakit.verify.typical import TypicalRule
 
-WINDOW = 64  # steps: a round of the circuit breaker (MISSION E9)
+WINDOW = 64  # steps: a round of the circuit breaker
 COLDEST = 0.7
 SLOPE = 0.3
 
