@@ -45,6 +45,18 @@ class IdTokenizer(MarkedTokenizer):
     )
 
 
+class TagTokenizer(MarkedTokenizer):
+    """With the tags of parameters as control tokens."""
+
+    vocab_size = 267
+    tags = dict(
+        enumerate(("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"), 261)
+    )
+    special_ids = MarkedTokenizer.special_ids | tags.keys()
+    spelled = MarkedTokenizer.spelled | {token: text.encode() for token, text in tags.items()}
+    control = ControlSplitter(ControlToken(token, text) for token, text in tags.items())
+
+
 def answers(
     params: SamplingParams,
     drafter: Drafter | None = None,

@@ -13,12 +13,14 @@ from medusakit.engine.events import GenerationResult
 from medusakit.settings import SamplingParams
 from medusakit.text.call_formats import BY_NAME, FORMATS, CallFormat
 from medusakit.text.call_reader import Argued, Called, CallReader
-from medusakit.verify.calls import Calling, Function, call_grammar
+from medusakit.verify.arguments import Function
+from medusakit.verify.calls import Calling, call_grammar
 from medusakit.verify.grammar import Grammars
 
 TOKENIZER = IdTokenizer()
 PAINT = {"type": "object", "properties": {"colour": {"enum": ["red", "green"]}, "times": {"type": "integer",
-         "minimum": 1, "maximum": 99}}, "required": ["colour", "times"]}  # fmt: skip
+         "minimum": 1, "maximum": 99}, "note": {"type": "string", "maxLength": 5}},
+         "required": ["colour", "times"]}  # fmt: skip
 FUNCTIONS = (Function("paint", PAINT), Function("pause"))
 BEGINS = {"<tool_call>": TEXT_MARK, "[TOOL_CALLS]": CONTROL_MARK, "": ord("{")}
 CHANGES = {
@@ -35,7 +37,7 @@ def grammars() -> Grammars:
 
 
 def calls(form: CallFormat, found: GenerationResult) -> list[tuple[str, str]]:
-    reader, read = CallReader(form, [one.name for one in FUNCTIONS]), []
+    reader, read = CallReader(form, {one.name: one.parameters for one in FUNCTIONS}), []
     for part in [*reader.feed(found.text), *reader.end()]:
         if isinstance(part, Called):
             assert re.fullmatch("[a-zA-Z0-9]{9}", part.id or "") or not form.id_mark

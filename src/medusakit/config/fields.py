@@ -132,7 +132,7 @@ class Config:
         None,
         "serve",
         "how the model writes calls of tools; as its chat template tells if unset",
-        choices=("hermes", "mistral", "mistral-args", "mistral-id", "llama3"),
+        choices=("hermes", "mistral", "mistral-args", "mistral-id", "qwen3-coder", "glm45", "glm47", "llama3"),
     )
 
     highlight: str = _setting(

@@ -14,7 +14,8 @@ from medusakit.server.wire import ChatRequest
 from medusakit.text.call_formats import BY_NAME, CallFormat, format_of
 from medusakit.text.call_reader import CallReader
 from medusakit.text.chat import knows_tools
-from medusakit.verify.calls import NO_ARGUMENTS, Calling, Function, UncallableError, call_grammar
+from medusakit.verify.arguments import NO_ARGUMENTS, Function
+from medusakit.verify.calls import Calling, UncallableError, call_grammar
 from medusakit.verify.grammar import MAX_NESTING, Grammar, nesting
 
 
@@ -50,7 +51,7 @@ def grammar_of(calling: Calling, request: ChatRequest, serving: Serving) -> Gram
 
 
 def reader_of(calling: Calling) -> CallReader:
-    return CallReader(calling.form, [function.name for function in calling.functions])
+    return CallReader(calling.form, {function.name: function.parameters for function in calling.functions})
 
 
 def finish_reason(result: GenerationResult, reader: CallReader | None) -> str:

@@ -1,12 +1,29 @@
 """How models write calls of functions, as their chat templates teach it.
 
-A format is texts around a name and a JSON object. Some of these texts are control tokens in one vocabulary and plain
-characters in another (`<tool_call>`); the spelling is the same, so everything here is spelling.
+A format is texts around a name and its arguments: a JSON object, or the values of parameters between tags. Some of
+these texts are control tokens in one vocabulary and plain characters in another (`<tool_call>`); the spelling is the
+same, so everything here is spelling.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """Arguments as parameters one after the other: opens KEY middle VALUE pad closes after. A string is written as it
+    is, without `closes` in it; every other value is JSON (text/call_values.py)."""
+
+    opens: str
+    middle: str
+    pad: str
+    closes: str
+    after: str
+
+    def named(self, parameter: str) -> str:
+        """A parameter up to its value."""
+        return self.opens + parameter + self.middle
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +37,7 @@ class CallFormat:
     signs      what a chat template of this format has in it; lacks: what it has not
     id_length  characters (letters and digits) of a call's id, where templates insist on it
     id_mark    what stands before the id where the model writes it; empty: it writes none
+    tags       how arguments are written; None: as a JSON object
     """
 
     name: str
@@ -35,6 +53,7 @@ class CallFormat:
     spaced: bool = False
     id_length: int | None = None
     id_mark: str = ""
+    tags: Tags | None = None
 
     @property
     def start(self) -> str:
@@ -96,6 +115,44 @@ FORMATS = (
         signs=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
         id_length=9,
         id_mark="[CALL_ID]",
+    ),
+    CallFormat(
+        "qwen3-coder",
+        "<tool_call>",
+        "\n",
+        "<function=",
+        ">\n",
+        "</function>",
+        between="\n</tool_call>\n<tool_call>\n",
+        closes="\n</tool_call>",
+        signs=("<tool_call>", "<function=", "<parameter="),
+        lacks=("<tool_call><function=",),
+        tags=Tags("<parameter=", ">\n", "\n", "</parameter>", "\n"),
+    ),
+    CallFormat(
+        "glm45",
+        "<tool_call>",
+        "",
+        "",
+        "\n",
+        "",
+        between="</tool_call>\n<tool_call>",
+        closes="</tool_call>",
+        signs=("<tool_call>", "<arg_key>", "<arg_value>"),
+        lacks=("</arg_key><arg_value>",),
+        tags=Tags("<arg_key>", "</arg_key>\n<arg_value>", "", "</arg_value>", "\n"),
+    ),
+    CallFormat(
+        "glm47",
+        "<tool_call>",
+        "",
+        "",
+        "",
+        "",
+        between="</tool_call><tool_call>",
+        closes="</tool_call>",
+        signs=("<tool_call>", "</arg_key><arg_value>"),
+        tags=Tags("<arg_key>", "</arg_key><arg_value>", "", "</arg_value>", ""),
     ),
     CallFormat(
         "llama3",

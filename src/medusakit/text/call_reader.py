@@ -1,15 +1,17 @@
 """An answer's text, as it comes, taken apart: what is said, and which functions are called with what.
 
 The grammar (verify/calls.py) holds a call to its format once it has begun, so reading needs no more than the format's
-texts and the depth of the JSON in between.
+texts and what is between them (call_arguments.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from medusakit.text.call_arguments import ArgumentsReader, arguments_reader, pending
 from medusakit.text.call_formats import CallFormat
+from medusakit.text.call_values import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +45,15 @@ class CallReader:
     Held back are white space (before a call it is not part of what is said) and what may be the beginning of a call.
     """
 
-    def __init__(self, form: CallFormat, functions: Sequence[str]) -> None:
-        self._form = form
+    def __init__(self, form: CallFormat, functions: Mapping[str, Schema]) -> None:
+        """functions: the schemas of their arguments by name."""
+        self._form, self._functions = form, functions
         self._heads = {form.named(name): name for name in functions}
         self._state: Callable[[], list[Part] | None] = self._saying
         self._rest = ""  # read, but not told
         self._unsure = ""  # what led to a call, before `_rest`: text after all if no call follows
         self._num_calls = 0
-        self._braces = _Braces()
+        self._arguments: ArgumentsReader
 
     @property
     def complete(self) -> bool:
@@ -95,11 +98,12 @@ class CallReader:
     def _naming(self) -> list[Part] | None:
         """`opens`, the name, the id and all up to the arguments."""
         text = self._rest.lstrip().removeprefix(self._form.opens.lstrip())
-        for head, function in self._heads.items():
-            if text.startswith(head):
-                return self._identifying(function, text[len(head) :])
-        if any(head.startswith(text) for head in self._heads) or self._form.opens.lstrip().startswith(text):
+        if self._form.opens.lstrip().startswith(text):
             return None
+        if any(head.startswith(text) and head != text for head in self._heads):  # a name may go on to be another one
+            return None
+        if head := max((head for head in self._heads if text.startswith(head)), key=len, default=""):
+            return self._identifying(self._heads[head], text[len(head) :])
         self._state = self._only_saying
         return []
 
@@ -113,18 +117,15 @@ class CallReader:
 
     def _call(self, function: str, id: str | None, rest: str) -> list[Part]:
         self._unsure, self._rest, self._state = "", rest, self._arguing
-        self._braces = _Braces()
+        self._arguments = arguments_reader(self._form, self._functions[function])
         self._num_calls += 1
         return [Called(self._num_calls - 1, function, id)]
 
     def _arguing(self) -> list[Part] | None:
-        if not self._rest:
-            return None
-        length = self._braces.take(self._rest)
-        text, self._rest = self._rest[:length], self._rest[length:]
-        if self._braces.closed:
+        told, self._rest = self._arguments.take(self._rest)
+        if self._arguments.closed:
             self._state = self._between_calls
-        return [Argued(self._num_calls - 1, text)]
+        return [Argued(self._num_calls - 1, told)] if told else None
 
     def _between_calls(self) -> list[Part] | None:
         form = self._form
@@ -136,34 +137,4 @@ class CallReader:
 
     def _certain(self, text: str) -> int:
         """Characters at the front that are said whatever comes."""
-        start = self._form.start
-        for length in range(min(len(text), len(start) - 1), 0, -1):
-            if text.endswith(start[:length]):
-                return len(text[:-length].rstrip())
-        return len(text.rstrip())
-
-
-class _Braces:
-    """Finds the end of a JSON object that comes in pieces."""
-
-    def __init__(self) -> None:
-        self._depth, self._quoted, self._escaped = 0, False, False
-        self.closed = False
-
-    def take(self, text: str) -> int:
-        """How many characters of `text` belong to the object."""
-        for place, char in enumerate(text):
-            self._step(char)
-            if self.closed:
-                return place + 1
-        return len(text)
-
-    def _step(self, char: str) -> None:
-        if self._quoted:
-            self._quoted = self._escaped or char != '"'
-            self._escaped = char == "\\" and not self._escaped
-        elif char == '"':
-            self._quoted = True
-        elif char in "{}":
-            self._depth += 1 if char == "{" else -1
-            self.closed = self._depth == 0
+        return len(text[: len(text) - pending(text, self._form.start)].rstrip())

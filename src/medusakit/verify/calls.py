@@ -6,33 +6,19 @@ stand but those that end an answer or mark calls. The spelling of a mark may not
 
 from __future__ import annotations
 
-import json
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from medusakit.errors import FormError
 from medusakit.text.call_formats import CallFormat
 from medusakit.text.tokenizer import Tokenizer
-from medusakit.verify.compiling import LAYOUT
-from medusakit.verify.grammar import Grammar, Grammars, tried, written
+from medusakit.verify.arguments import Function, Spell, argument_rules, document
+from medusakit.verify.grammar import Grammar, Grammars, tried
+from medusakit.verify.lark import pattern, quoted, ranges
 
-_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$/#&~-]")  # not all punctuation: `\<` is the beginning of a word
-_MORE_PROPERTIES = frozenset({"allOf", "anyOf", "oneOf", "$ref", "patternProperties", "if", "dependentSchemas"})
 BLAME_S = 4.0  # to find which function it is that cannot be called
-NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """parameters: JSON schema of the arguments, an object's. strict: refuse what of it cannot be followed; else such
-    keywords are left out."""
-
-    name: str
-    parameters: Mapping[str, Any] = field(default_factory=lambda: NO_ARGUMENTS)
-    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +51,7 @@ def call_grammar(grammars: Grammars, calling: Calling) -> Grammar:
     try:
         text = "\n".join([f"start: {_start(calling, marks)}", *_rules(calling, marks)])
         places = " | ".join(f"args_{place}" for place in range(len(calling.functions)))
-        return grammars.of(text, "\n".join([f"start: {places}", *_schemas(calling)]), marks.shown)
+        return grammars.of(text, "\n".join([f"start: {places}", *_schemas(calling, quoted)]), marks.shown)
     except FormError as error:
         _blame(calling)
         raise FormError(error.message.replace("JSON schema", "functions together", 1), hint=error.hint) from None
@@ -79,7 +65,7 @@ def _blame(calling: Calling) -> None:
         if time.monotonic() > until_s:
             return
         try:
-            tried(f"start: {_arguments(function)}")
+            tried("\n".join(_lines(argument_rules("start", function, calling.form.tags))))
         except FormError as error:
             raise UncallableError(error.message, place, hint=error.hint) from None
 
@@ -109,22 +95,28 @@ def _rules(calling: Calling, marks: _Marks) -> Iterator[str]:
     if form.id_mark:
         middle = f"{marks.term(form.id_mark)} ID {middle}"
         yield f"ID: /[a-zA-Z0-9]{{{form.id_length}}}/"
-    names = " | ".join(f"{_quoted(function.name)} {middle} args_{place}" for place, function in functions)
+    names = " | ".join(f"{quoted(function.name)} {middle} args_{place}" for place, function in functions)
     yield f"call: {marks.term(form.head)} ({names}) {marks.term(form.tail)}"
-    yield from _schemas(calling)
+    yield from _schemas(calling, marks.term)
 
 
-def _schemas(calling: Calling) -> Iterator[str]:
+def _schemas(calling: Calling, spell: Spell) -> Iterator[str]:
+    rules: dict[str, str] = {}
     for place, function in enumerate(calling.functions):
-        yield f"args_{place}: {_arguments(function)}"
+        rules |= argument_rules(f"args_{place}", function, calling.form.tags, spell)
+    return _lines(rules)
+
+
+def _lines(rules: Mapping[str, str]) -> Iterator[str]:
+    return (f"{name}: {body}" for name, body in rules.items())
 
 
 def _free(calling: Calling, marks: _Marks) -> Iterator[str]:
     """Of an answer without calls, or what comes before them."""
     if calling.document is not None:
-        yield f"document: {_document(calling.document)}"
+        yield f"document: {document(calling.document)}"
         return
-    start = _pattern(calling.form.start)
+    start = pattern(calling.form.start)
     before = "(?s:.*)" if calling.form.marker else ""
     yield f"SAID: /(?s:.+)/ & ~/{before}{start}(?s:.*)/"
     if marks.is_text:
@@ -139,10 +131,12 @@ class _Marks:
     def __init__(self, form: CallFormat, tokenizer: Tokenizer) -> None:
         self._control = tokenizer.control
         between = form.between or ""
-        texts = (form.marker, form.opens, form.head, form.id_mark, form.middle, form.tail, between, form.closes)
+        texts = [form.marker, form.opens, form.head, form.id_mark, form.middle, form.tail, between, form.closes]
+        if form.tags is not None:
+            texts += [form.tags.opens, form.tags.middle, form.tags.pad, form.tags.closes, form.tags.after]
         self.shown = frozenset(part for text in texts for part in self._control.split(text) if isinstance(part, int))
         self.is_text = bool(form.marker) and not any(isinstance(part, int) for part in self._control.split(form.marker))
-        self.others = _ranges(sorted(tokenizer.special_ids - tokenizer.eos_ids - self.shown))
+        self.others = ranges(sorted(tokenizer.special_ids - tokenizer.eos_ids - self.shown))
 
     @property
     def said(self) -> str:
@@ -151,46 +145,4 @@ class _Marks:
 
     def term(self, text: str) -> str:
         parts = self._control.split(text)
-        return " ".join(f"<[{part}]>" if isinstance(part, int) else _quoted(part) for part in parts)
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text)
-
-
-def _pattern(text: str) -> str:
-    return _SPECIAL.sub(r"\\\g<0>", text)
-
-
-def _ranges(ids: Sequence[int]) -> str:
-    """
-    >>> _ranges([1, 2, 3, 7])
-    '1-3,7'
-    """
-    runs: list[list[int]] = []
-    for one in ids:
-        if runs and runs[-1][1] == one - 1:
-            runs[-1][1] = one
-        else:
-            runs.append([one, one])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-
-
-def _arguments(function: Function) -> str:
-    """Where the schema names its properties and says nothing of others, there are no others; but some require one that
-    they do not name."""
-    schema = function.parameters
-    closed = "properties" in schema and not _MORE_PROPERTIES & schema.keys() and not _requires_others(schema)
-    return _document({"additionalProperties": False, **schema} if closed else schema, lenient=not function.strict)
-
-
-def _requires_others(schema: Mapping[str, Any]) -> bool:
-    named, required = schema["properties"], schema.get("required")
-    if not isinstance(named, Mapping) or not isinstance(required, list):
-        return False
-    return any(isinstance(name, str) and name not in named for name in required)
-
-
-def _document(schema: Mapping[str, Any], *, lenient: bool = False) -> str:
-    """lenient: keywords that are not known are left out."""
-    return "%json " + written({**schema, "x-guidance": {**LAYOUT, "lenient": lenient}})
+        return " ".join(f"<[{part}]>" if isinstance(part, int) else quoted(part) for part in parts)

@@ -7,6 +7,7 @@ follows one answer, is a copy of the one that compiling made and costs microseco
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 MAX_SCHEMA_BYTES = 64 << 10
 MAX_NESTING = 100  # of objects and lists in a schema; llguidance itself ends at 128
 MAX_KEPT = 8  # grammars: mostly one application asks for few forms, again and again
+_AROUND = re.compile(r"\n(?:<state>| *\d+ \| )")
 CONTROL = b"\xff"  # llguidance's mark before a control token, which it then writes as [id]
 
 
@@ -60,7 +62,7 @@ class Grammars:
         try:
             grammar = Grammar(*compiled(llguidance, vocabulary.prepared, form), vocabulary, shown)
         except ValueError as error:
-            raise _cannot(str(error)) from None
+            raise cannot(str(error)) from None
         with self._lock:
             self._kept[form] = grammar
             if len(self._kept) > MAX_KEPT:
@@ -121,16 +123,16 @@ class Grammar:
 def tried(form: str) -> None:
     """Raises FormError for a form over bytes that cannot be followed, or is too much work."""
     if reason := objection(form):
-        raise _cannot(reason)
+        raise cannot(reason)
 
 
 def written(schema: Mapping[str, Any]) -> str:
     """As JSON. Raises FormError for a schema that is too large or nested too deeply."""
     if nesting(schema) > MAX_NESTING:
-        raise _cannot(f"it is nested more than {MAX_NESTING} deep")
+        raise cannot(f"it is nested more than {MAX_NESTING} deep")
     text = json.dumps(schema)
     if len(text) > MAX_SCHEMA_BYTES:
-        raise _cannot(f"it is {len(text)} bytes long; at most {MAX_SCHEMA_BYTES}")
+        raise cannot(f"it is {len(text)} bytes long; at most {MAX_SCHEMA_BYTES}")
     return text
 
 
@@ -143,9 +145,9 @@ def nesting(value: Any) -> int:
     return depth
 
 
-def _cannot(reason: str) -> FormError:
-    """llguidance's reasons go on with the parser's state, which helps nobody."""
-    reason = reason.partition("\n<state>")[0]
+def cannot(reason: str) -> FormError:
+    """llguidance's reasons go on with the grammar around the place, or the parser's state, which help nobody."""
+    reason = _AROUND.split(reason, maxsplit=1)[0]
     return FormError(f"the JSON schema cannot be followed: {reason[:300]}", hint='{"type": "object"}')
 
 

@@ -38,6 +38,16 @@ HERMES = OFFER + "{# <tool_call> with name and arguments #}" + TURNS
 LLAMA = OFFER + "{# <|start_header_id|> ipython, parameters #}" + TURNS
 MISTRAL = OFFER + "{# [TOOL_CALLS] #}" + TURNS
 WITH_ID = OFFER + "{# [TOOL_CALLS] [CALL_ID] [ARGS] #}" + TURNS
+CODER = (
+    OFFER
+    + """{% for m in messages %}{{ m.role }}: {{ m.content }}
+{%- for c in m.tool_calls or [] %}{{- '\n<tool_call>\n<function=' + c.function.name + '>\n' }}
+{%- for name, value in c.function.arguments|items %}{{- '<parameter=' + name + '>\n' }}
+{{- value if value is string else value | tojson }}{{- '\n</parameter>\n' }}{% endfor %}
+{{- '</function>\n</tool_call>' }}{% endfor %};
+{% endfor %}assistant: """
+)
+GLM = OFFER + "{# <tool_call> <arg_key> <arg_value> #}" + TURNS
 QUESTION = [{"role": "user", "content": "Is it warm?"}]
 CITY = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"type": "integer", "minimum": 1,
         "maximum": 9, "default": None}}, "required": ["city", "days"]}  # fmt: skip
@@ -156,7 +166,9 @@ def test_frames_of_a_call() -> None:
 
 
 @pytest.mark.parametrize(
-    "template", [HERMES, LLAMA, MISTRAL, WITH_ID], ids=["hermes", "llama3", "mistral", "mistral-id"]
+    "template",
+    [HERMES, LLAMA, MISTRAL, WITH_ID, CODER, GLM],
+    ids=["hermes", "llama3", "mistral", "mistral-id", "coder", "glm"],
 )
 @pytest.mark.parametrize("seed", range(3))
 def test_a_call_can_be_required_of_any_model(template: str, seed: int) -> None:
@@ -183,6 +195,27 @@ def test_ids_are_those_that_the_model_writes() -> None:
     for made in (choice.message.tool_calls, calls):
         assert made[0].id == "Ab3456789"
         assert re.fullmatch("[a-zA-Z0-9]{9}", made[1].id) and made[1].id != made[0].id
+
+
+def test_values_between_tags() -> None:
+    note = {"text": {"type": "string"}, "days": {"type": "integer"}, "tags": {"type": "array"}}
+    tools = [tool("note", {"type": "object", "properties": note, "required": ["text"]}), *TOOLS]
+    call = (
+        "\n<tool_call>\n<function=note>\n<parameter=text>\nIt's \"<b>\n</parameter>\n"
+        '<parameter=tags>\n["</parameter>"]\n</parameter>\n</function>\n</tool_call>'
+        "\n<tool_call>\n<function=time>\n</function>\n</tool_call>"
+    )
+    told = [("note", '{"text": "It\'s \\"<b>", "tags": ["</parameter>"]}'), ("time", "{}")]
+    ids = chat_ids(Tokenizer(CODER), QUESTION, tools=tools)
+    with serving(saying("Well." + call, CODER, len(ids))) as (client, scheduler):
+        request = {"model": "toy", "messages": QUESTION, "tools": tools, "max_tokens": 400}
+        (choice,) = client.chat.completions.create(**request).choices
+        assert (choice.message.content, calls_of(choice.message)) == ("Well.", told)
+        assert streamed(client, request) == ("Well.", told, "tool_calls")
+        results = [{"role": "tool", "tool_call_id": one.id, "content": "done"} for one in choice.message.tool_calls]
+        messages = [*QUESTION, choice.message.model_dump(exclude_none=True), *results]
+        client.chat.completions.create(**request | {"messages": messages, "max_tokens": 1})
+        assert f"assistant: Well.{call};\n" in Tokenizer(CODER).decode(scheduler.jobs[-1].ids)
 
 
 def allowed(mode: str, *names: str) -> dict[str, Any]:

@@ -10,6 +10,15 @@ HERMES = """{%- if tools %}<tools>{{ tools | tojson }}</tools> For each call:
 </tool_call>{%- endif %}"""
 LLAMA = """{% if tools is not none %}Environment: ipython {% endif %}<|start_header_id|>{{ role }}<|end_header_id|>
 Respond in the format {"name": function name, "parameters": dictionary of argument names and values}."""
+QWEN_CODER = """{{- '\\n<tool_call>\\n<function=' + call.name + '>\\n' }}{%- for name, value in call.arguments|items %}
+{{- '<parameter=' + name + '>\\n' }}{{- value }}{{- '\\n</parameter>\\n' }}{% endfor %}</function>\\n</tool_call>"""
+GLM_45 = """{{ '\\n<tool_call>' + call.name }}{% for name, value in call.arguments.items() %}
+<arg_key>{{ name }}</arg_key>
+<arg_value>{{ value | tojson if value is not string else value }}</arg_value>
+{% endfor %}</tool_call>"""
+GLM_47 = """{{- '<tool_call>' + call.name -}}{% for name, value in call.arguments.items() %}
+{{- '<arg_key>' + name }}</arg_key><arg_value>{{ value | tojson if value is not string else value }}</arg_value>
+{%- endfor %}</tool_call>"""
 MISTRAL = "[AVAILABLE_TOOLS]{{ tools }}[/AVAILABLE_TOOLS]{{ '[TOOL_CALLS] [' }}"
 
 
@@ -22,7 +31,10 @@ MISTRAL = "[AVAILABLE_TOOLS]{{ tools }}[/AVAILABLE_TOOLS]{{ '[TOOL_CALLS] [' }}"
         (MISTRAL, "mistral"),
         (MISTRAL + "{{ name + '[ARGS]' + arguments }}", "mistral-args"),
         (MISTRAL + "{{ name + '[CALL_ID]' + id + '[ARGS]' + arguments }}", "mistral-id"),
-        ("{{ tools }} <tool_call>\n<function=example>\n<parameter=a>\narguments", None),
+        (QWEN_CODER, "qwen3-coder"),
+        (QWEN_CODER.replace("<tool_call>\\n<", "<tool_call><"), None),
+        (GLM_45, "glm45"),
+        (GLM_47, "glm47"),
         ("{{ tools }} <tool_call>[{'name': x, 'arguments': y}]</tool_call>", None),
         ("{% for message in messages %}<|im_start|>{{ message.role }}{% endfor %}", None),
     ],

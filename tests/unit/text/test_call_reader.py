@@ -1,21 +1,36 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from medusakit.text.call_formats import BY_NAME, FORMATS, CallFormat
+from medusakit.text.call_formats import BY_NAME, FORMATS, CallFormat, Tags
 from medusakit.text.call_reader import Argued, Called, CallReader, Part, Said
 
-NAMES = ("f", "foo", "now")
+SCHEMA = {
+    "properties": {"a": {"type": "string"}, "b": {"type": "object"}, "n": {"type": ["string", "null"]}},
+    "required": ["more"],
+}
+NAMES = {"f": SCHEMA, "foo": SCHEMA, "now": {}}
+TAGGED = [one for one in FORMATS if one.tags]
 HERMES, LLAMA, MISTRAL, WITH_ID = (BY_NAME[name] for name in ("hermes", "llama3", "mistral", "mistral-id"))
-TRICKY = '{"a": "}\\"{\\\\", "b": {"c": [{}, "[TOOL_CALLS]</tool_call>"]}}'
+TRICKY = '{"a": "}\\"{\\\\\\n</tool_call>\\n", "b": {"c": [{}, "[TOOL_CALLS]</tool_call></parameter>"]}}'
 
 
 def written(form: CallFormat, *calls: tuple[str, str]) -> str:
     given = "Ab3456789" + form.middle if form.id_mark else ""
-    each = [form.named(name) + given + arguments + form.tail for name, arguments in calls]
+    spelled = [(name, tagged(form.tags, arguments) if form.tags else arguments) for name, arguments in calls]
+    each = [form.named(name) + given + arguments + form.tail for name, arguments in spelled]
     return form.marker + form.opens + (form.between or "").join(each) + form.closes
+
+
+def tagged(tags: Tags, arguments: str) -> str:
+    """As templates write them, but `more`, of which the schema says nothing, is JSON whatever it is."""
+    given = json.loads(arguments).items()
+    values = [(key, one if isinstance(one, str) and key != "more" else json.dumps(one)) for key, one in given]
+    return "".join(tags.named(key) + value + tags.pad + tags.closes + tags.after for key, value in values)
 
 
 def read(form: CallFormat, *pieces: str) -> tuple[list[Part], bool]:
@@ -43,20 +58,23 @@ def joined(parts: list[Part]) -> tuple[str, list[tuple[str, str]]]:
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 def test_one_call(form: CallFormat) -> None:
     parts, complete = read(form, written(form, ("foo", TRICKY)))
-    assert parts == [Called(0, "foo", "Ab3456789" if form.id_mark else None), Argued(0, TRICKY)]
+    assert parts[0] == Called(0, "foo", "Ab3456789" if form.id_mark else None)
+    assert joined(parts) == ("", [("foo", TRICKY)])
     assert complete
 
 
 @pytest.mark.parametrize("form", [one for one in FORMATS if one.between is not None], ids=lambda form: form.name)
 def test_text_and_several_calls(form: CallFormat) -> None:
-    parts, complete = read(form, "Let me look. \n\n" + written(form, ("f", "{}"), ("now", TRICKY)))
-    assert joined(parts) == ("Let me look.", [("f", "{}"), ("now", TRICKY)])
+    parts, complete = read(form, "Let me look. \n\n" + written(form, ("f", "{}"), ("foo", TRICKY)))
+    assert joined(parts) == ("Let me look.", [("f", "{}"), ("foo", TRICKY)])
     assert complete
 
 
 @given(st.sampled_from(FORMATS), st.data())
 def test_however_the_text_is_cut(form: CallFormat, data: st.DataObject) -> None:
-    calls = data.draw(st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(["{}", TRICKY])), max_size=3))
+    calls = data.draw(
+        st.lists(st.tuples(st.sampled_from(list(NAMES)[:2]), st.sampled_from(["{}", TRICKY])), max_size=3)
+    )
     if form.between is None:
         calls = calls[:1]
     said = data.draw(st.text(alphabet='<tol_ca>[TOOL{" \n', max_size=12)) if form.marker or not calls else ""
@@ -115,6 +133,67 @@ def test_an_answer_cut_inside_the_arguments() -> None:
     parts, complete = read(HERMES, '<tool_call>\n{"name": "f", "arguments": {"a": "x')
     assert joined(parts) == ("", [("f", '{"a": "x')])
     assert not complete
+
+
+QWEN, GLM = BY_NAME["qwen3-coder"], BY_NAME["glm45"]
+
+
+def test_parameters_come_as_they_are_made() -> None:
+    reader = CallReader(QWEN, NAMES)
+    assert reader.feed("<tool_call>\n<function=f>\n<param") == [Called(0, "f")]
+    assert reader.feed('eter=a>\nA "B" ') == [Argued(0, '{"a": "A \\"B\\" ')]
+    assert reader.feed("\n</para") == []
+    assert reader.feed("!\n\n</parameter>\n") == [Argued(0, '\\n</para!\\n"')]
+    assert reader.feed('<parameter=b>\n{"c": "') == [Argued(0, ', "b": {"c": "')]
+    assert reader.feed('</parameter>"') == [Argued(0, '</parameter>"')]
+    assert reader.feed("}\n") == [Argued(0, "}")]
+    assert reader.feed("</parameter>\n<") == []
+    assert not reader.complete
+    assert reader.feed("/fun") == [Argued(0, "}")]
+    assert reader.complete
+
+
+@pytest.mark.parametrize("form", TAGGED, ids=lambda form: form.name)
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ({"n": None}, {"n": None}),
+        ({"n": "null"}, {"n": None}),
+        ({"n": "nullify"}, {"n": "nullify"}),
+        ({"n": ""}, {"n": ""}),
+        ({"a": "null", "n": "nu"}, {"a": "null", "n": "nu"}),
+        ({"a": "5", "more": 5}, {"a": "5", "more": 5}),
+        ({"a": "\n\n", "more": "</arg_value></parameter>"}, {"a": "\n\n", "more": "</arg_value></parameter>"}),
+    ],
+    ids=str,
+)
+def test_values_have_the_types_of_the_schema(form: CallFormat, arguments: dict[str, object], found: object) -> None:
+    assert form.tags is not None
+    text = (
+        form.marker
+        + form.opens
+        + form.named("foo")
+        + tagged(form.tags, json.dumps(arguments))
+        + form.tail
+        + form.closes
+    )
+    for pieces in ([text], list(text)):
+        parts, complete = read(form, *pieces)
+        ((_, told),) = joined(parts)[1]
+        assert json.loads(told) == found
+        assert complete
+
+
+def test_a_value_may_lack_the_line_before_its_closing_tag() -> None:
+    text = "<tool_call>\n<function=f>\n<parameter=a>\nx</parameter>\n</function>\n</tool_call>"
+    for pieces in ([text], list(text)):
+        assert joined(read(QWEN, *pieces)[0]) == ("", [("f", '{"a": "x"}')])
+
+
+@pytest.mark.parametrize("text", ["<tool_call>f", "<tool_call>fo", "<tool_call>\n<function=f"])
+def test_tagged_answers_cut_before_the_name(text: str) -> None:
+    form = QWEN if "function" in text else GLM
+    assert joined(read(form, *text)[0]) == (text, [])
 
 
 def test_an_answer_cut_between_two_calls() -> None:

@@ -9,7 +9,8 @@ import pytest
 from grammar_fakes import ARGS_MARK, CALL_MARK, CONTROL_MARK, TEXT_MARK, THINK, IdTokenizer, MarkedTokenizer
 from medusakit.errors import FormError
 from medusakit.text.call_formats import BY_NAME, FORMATS, CallFormat
-from medusakit.verify.calls import Calling, Function, UncallableError, call_grammar
+from medusakit.verify.arguments import Function
+from medusakit.verify.calls import Calling, UncallableError, call_grammar
 from medusakit.verify.grammar import Grammars
 
 pytest.importorskip("llguidance")
@@ -124,7 +125,12 @@ def test_a_call_that_must_be(grammars: Grammars, form: CallFormat) -> None:
 @pytest.mark.parametrize("several", [True, False])
 def test_one_call_only(grammars: Grammars, form: CallFormat, several: bool) -> None:
     calling = Calling(form, FUNCTIONS, free=False, several=several)
-    one = form.named("lookup") + ("Ab3456789" + form.middle if form.id_mark else "") + "{}" + form.tail
+    one = (
+        form.named("lookup")
+        + ("Ab3456789" + form.middle if form.id_mark else "")
+        + ("" if form.tags else "{}")
+        + form.tail
+    )
     said = form.marker + form.opens + one + (form.between or "") + one + form.closes
     tokens: list[Said] = []
     for part in said.split("[TOOL_CALLS]"):

@@ -1,0 +1,111 @@
+"""What a function's schema says of how the values of its parameters are written, where each stands by itself.
+
+Formats with tags write a string as it is and everything else as JSON. Which of the two a value is must be certain
+before it comes, so the schema alone tells it. A value that may be a string and more than that is JSON, too, its strings
+quoted; only beside `null` a string is written as it is, for models write strings that may be null like all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+ANNOTATIONS = frozenset(
+    {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment", "$schema", "$id"}
+)
+DEFINITIONS = ("$defs", "definitions")
+Schema = Mapping[str, Any]
+
+
+class Written(Enum):
+    JSON = "as JSON"
+    TEXT = "as it is"
+    TEXT_OR_NULL = "as it is, but `null` is no text"
+
+
+def parameters_of(schema: Schema) -> dict[str, Any]:
+    """The schemas of a function's parameters in their order: those with a name, then those that are only required."""
+    named: dict[str, Any] = dict(schema.get("properties") or {})
+    return named | {name: {} for name in schema.get("required") or () if name not in named}
+
+
+def written_as(schema: Any, root: Schema) -> Written:
+    """root: the schema that `$ref`s in `schema` mean."""
+    found: set[str] = set()
+    for one in alternatives(schema, root):
+        types = types_of(one)
+        if types is None:
+            return Written.JSON
+        found |= types
+    if found == {"string"}:
+        return Written.TEXT
+    return Written.TEXT_OR_NULL if found == {"string", "null"} else Written.JSON
+
+
+def alternatives(schema: Any, root: Schema) -> list[Any]:
+    """The schemas of which a value follows one. A schema that is more than a choice or a reference stays whole."""
+    found: list[Any] = []
+    left, seen = [schema], set[str]()  # not by recursion: references may follow each other a thousand times
+    while left:
+        one = left.pop()
+        choices = _choices(one, root, seen)
+        if choices is None:
+            found.append(one)
+        else:
+            left += reversed(choices)
+    return found
+
+
+def strings_of(alternative: Schema) -> list[str] | None:
+    """The only strings that it permits; None: any."""
+    if "const" in alternative:
+        return [alternative["const"]] if isinstance(alternative["const"], str) else []
+    return [one for one in alternative["enum"] if isinstance(one, str)] if "enum" in alternative else None
+
+
+def types_of(schema: Any) -> set[str] | None:
+    """`string`, `null` and `more`; None: any."""
+    if not isinstance(schema, Mapping):
+        return None
+    types = _named_types(schema.get("type"))
+    if "const" not in schema and "enum" not in schema:
+        return types
+    values = [schema["const"]] if "const" in schema else schema["enum"]
+    if not isinstance(values, list):
+        return None
+    return {_type(value) for value in values if types is None or _type(value) in {*types, "more"}}
+
+
+def _choices(schema: Any, root: Schema, seen: set[str]) -> list[Any] | None:
+    """None: there is none. seen: references that were followed; the same again permits nothing new."""
+    said = schema.keys() - ANNOTATIONS if isinstance(schema, Mapping) else set()
+    if len(said) != 1:
+        return None
+    (word,) = said
+    given = schema[word]
+    if word == "$ref" and isinstance(given, str) and (target := _target(given, root)) is not None:
+        fresh = given not in seen
+        seen.add(given)
+        return [target] if fresh else []
+    is_choice = word in ("anyOf", "oneOf") or (word == "allOf" and isinstance(given, list) and len(given) == 1)
+    return given if is_choice and isinstance(given, list) and given else None
+
+
+def _target(reference: str, root: Schema) -> Any:
+    """None: it leads nowhere."""
+    found: Any = root
+    head, *names = reference.split("/")
+    for name in names:
+        found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found if head == "#" and names else None
+
+
+def _named_types(said: Any) -> set[str] | None:
+    names = said if isinstance(said, list) else [said]
+    return set(names) if names and all(isinstance(name, str) for name in names) else None
+
+
+def _type(value: Any) -> str:
+    """Of those that matter here."""
+    return "string" if isinstance(value, str) else "null" if value is None else "more"
