@@ -17,6 +17,7 @@ from medusakit.engine.session import Session
 from medusakit.engine.step import Outcome
 from medusakit.engine.totals import Counters
 from medusakit.errors import DeadlineError, MedusaError, RuntimeFailure
+from medusakit.verify.rules import deciding_rule
 
 log = logging.getLogger(__name__)
 ALONE = 4  # chunks of a prompt run at once while nobody else decodes
@@ -253,6 +254,5 @@ def _num_left(job: OpenJob) -> int:
 def _nothing(job: Job) -> GenerationResult:
     """Of a job that was cancelled before its first token."""
     stats = GenerationStats(num_prompt_tokens=len(job.ids))
-    lossless = job.params.acceptance == "exact"
-    rule = job.params.acceptance if not lossless else "sample" if job.params.temperature else "greedy"
-    return GenerationResult("", (), "cancelled", job.params.seed, lossless, rule, stats)
+    rule = deciding_rule(job.params)
+    return GenerationResult("", (), "cancelled", job.params.seed, rule.lossless, rule.name, stats)

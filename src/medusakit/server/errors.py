@@ -40,6 +40,12 @@ def bad_request(code: str, message: str, param: str | None = None, status: int =
     return ApiError(Failure(status, "invalid_request_error", code, message, param))
 
 
+def unknown_model(asked: str, names: Sequence[str]) -> ApiError:
+    """names: what the served model answers to."""
+    message = f"model {asked!r} is not served here; served: {', '.join(names)}"
+    return ApiError(Failure(404, "not_found_error", "model_not_found", message, "model"))
+
+
 def unauthorised() -> ApiError:
     """The same answer for a missing key and a wrong one."""
     message = "no valid API key: send `Authorization: Bearer KEY`"

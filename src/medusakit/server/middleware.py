@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Mapping
+
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
@@ -9,7 +12,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from medusakit.server.errors import internal
 from medusakit.server.logs import LOGGER
-from medusakit.server.service import request_id
 
 
 class RequestId:
@@ -22,7 +24,7 @@ class RequestId:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        name = request_id(Headers(scope=scope))
+        name = _request_id(Headers(scope=scope))
         scope.setdefault("state", {})["request_id"] = name
 
         async def tell(message: Message) -> None:
@@ -81,3 +83,10 @@ class BodyLimit:
             return message
 
         await self._app(scope, limited, send)
+
+
+def _request_id(headers: Mapping[str, str]) -> str:
+    """The client's own id if it is one that logs can hold, else a fresh one."""
+    given = headers.get("x-request-id", "")
+    fits = 0 < len(given) <= 64 and given.isascii() and all(char.isalnum() or char in "-_.:" for char in given)
+    return given if fits else f"req-{secrets.token_hex(12)}"

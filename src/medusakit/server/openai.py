@@ -14,7 +14,7 @@ from medusakit.server.access import Asking, Served
 from medusakit.server.answering import AnswerFailed, Answering
 from medusakit.server.asking import Ask, Asked, ask_chat, ask_completion, ask_generate
 from medusakit.server.chat import ChatShape
-from medusakit.server.errors import ApiError, Failure, bad_request, queue_full
+from medusakit.server.errors import ApiError, Failure, bad_request, queue_full, unknown_model
 from medusakit.server.keys import Tenant
 from medusakit.server.native import NativeShape
 from medusakit.server.relay import Exchange
@@ -154,5 +154,4 @@ def _model(service: Service, serving: Serving, asked: str | None) -> str:
         return names[0]
     if asked in names or service.options.any_model:
         return asked
-    message = f"model {asked!r} is not served here; served: {', '.join(names)}"
-    raise ApiError(Failure(404, "not_found_error", "model_not_found", message, "model"))
+    raise unknown_model(asked, names)

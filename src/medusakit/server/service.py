@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -201,10 +200,3 @@ class Service:
 
     def _totals(self) -> Snapshot | None:
         return None if self._serving is None else self._serving.scheduler.snapshot()
-
-
-def request_id(headers: Mapping[str, str]) -> str:
-    """The client's own id if it is one that logs can hold, else a fresh one."""
-    given = headers.get("x-request-id", "")
-    fits = 0 < len(given) <= 64 and given.isascii() and all(char.isalnum() or char in "-_.:" for char in given)
-    return given if fits else f"req-{secrets.token_hex(12)}"

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.responses import JSONResponse
 
 from medusakit.server.access import Served, the_tenant
-from medusakit.server.errors import ApiError, Failure
+from medusakit.server.errors import unknown_model
 from medusakit.server.metrics import CONTENT_TYPE
 from medusakit.server.service import Service, Serving
 
@@ -54,8 +54,7 @@ async def model(model_id: str, service: Served) -> dict[str, Any]:
     serving = service.serving()
     names = service.names(serving)
     if model_id not in names:
-        message = f"model {model_id!r} is not served here; served: {', '.join(names)}"
-        raise ApiError(Failure(404, "not_found_error", "model_not_found", message, "model"))
+        raise unknown_model(model_id, names)
     return _model(service, serving, model_id)
 
 

@@ -37,13 +37,14 @@ def make_rule(
                 f"logit_bias has token id {token_id}; this model's ids are 0 to {vocab_size - 1}",
                 hint="the ids that llm.encode(text) gives",
             )
-    rule = _deciding(params, seed, Adjustments.of(params, num_prompt_tokens))
+    rule = deciding_rule(params, seed, Adjustments.of(params, num_prompt_tokens))
     if params.grammar is not None:
         rule = GrammarRule(rule, params.grammar, num_prompt_tokens)
     return rule if params.logprobs is None else ReportingRule(rule, params.logprobs)
 
 
-def _deciding(params: SamplingParams, seed: int, adjustments: Adjustments | None) -> Acceptance:
+def deciding_rule(params: SamplingParams, seed: int = 0, adjustments: Adjustments | None = None) -> Acceptance:
+    """The rule that picks tokens, which gives the whole its name; without what only masks scores or reports them."""
     if params.temperature == 0:
         return GreedyRule(adjustments)
     kept = Filter(params.temperature, params.top_k, params.top_p, params.min_p)
