@@ -17,7 +17,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,11 @@ from medusakit.engine.speculation import heads_beam
 from medusakit.errors import MedusaError
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.base import Runtime
-from medusakit.runtimes.torch.device.buckets import cells_bucket
+from medusakit.runtimes.torch.device.attention import TreeAttention, tree_attention_for
+from medusakit.runtimes.torch.device.buckets import Bucket, cells_bucket
 from medusakit.runtimes.torch.device.runtime import DeviceRuntime
 from medusakit.runtimes.torch.load import WEIGHTS, torch_parts
+from medusakit.runtimes.torch.masks import layer_windows
 from medusakit.settings import SamplingParams
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy
 from medusakit.tree.topology import Draft, Topology, Tree
@@ -74,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     document |= {"eager": runtime.capabilities.eager, "bandwidth_bytes_per_s": bandwidth}
     document |= _steps(runtime, options, bandwidth)
     document["decoding"] = _decoding(source, runtime, options)
+    document["attends"] = runtime.attention.shown()
     document["attention_ms"] = _attention(model, options)
     runtime.close()
     del model, source, runtime
@@ -281,20 +284,47 @@ class _Ids:
 
 
 def _attention(model: Any, options: argparse.Namespace) -> dict[str, Any]:
-    """Milliseconds of passes of 1 and 64 nodes with each kernel that torch has for attention under a mask; None where
-    it does not run here."""
+    """Milliseconds of passes of 1 and 64 nodes with our kernel and with each that torch has for attention under a mask;
+    why not, where one does not run here."""
     found: dict[str, Any] = {}
-    for name, backend in BACKENDS.items():
+    for name in ("ours", *BACKENDS):
         try:
-            with sdpa_kernel([backend]):
-                _, runtime = _prepared(model)
+            with sdpa_kernel([BACKENDS[name]]) if name in BACKENDS else nullcontext():
+                runtime = _attending(model, _OneKernel if name == "ours" else _TorchKernels)
                 row = _filled(runtime, options.context)
                 passes = {nodes: _timed(runtime, row, nodes, options.repeats)[1] for nodes in (1, 64)}
                 found[name] = {str(nodes): 1e3 * statistics.median(times) for nodes, times in passes.items()}
+                if runtime.attention.reason and name == "ours":
+                    found[name] = runtime.attention.reason
                 runtime.close()
         except (MedusaError, RuntimeError, SystemExit):
-            found[name] = None
+            found[name] = "does not run here"
     return found
+
+
+class _OneKernel(TreeAttention):
+    """Our kernel for every shape, where it is right."""
+
+    def chosen(self, bucket: Bucket) -> bool:
+        super().chosen(bucket)
+        return not self.reason
+
+
+class _TorchKernels(TreeAttention):
+    def chosen(self, bucket: Bucket) -> bool:
+        return False
+
+
+def _attending(model: Any, kind: type[TreeAttention]) -> DeviceRuntime:
+    _, runtime = _prepared(model)
+    windows = layer_windows(runtime.model.config)
+    assert windows is not None
+    made = DeviceRuntime(
+        runtime.model, runtime.spec, runtime.capabilities, windows,
+        attention=lambda model, spec: tree_attention_for(model, spec, kind),
+    )  # fmt: skip
+    runtime.free()
+    return made
 
 
 class _Partly:
@@ -384,8 +414,9 @@ def _show(document: dict[str, Any]) -> None:
     print("host".ljust(12), *(f"{cell['host_share']:7.1%}" for cell in document["step_ms"].values()))
     whole = document["decoding"]
     print(f"whole engine, {HEADS} heads: {whole['step_ms']:.2f} ms a step, host {whole['host_share']:.1%}")
+    print("attention:", document["attends"])
     for name, cells in document["attention_ms"].items():
-        told = "does not run here" if cells is None else f"{cells['1']:.2f} ms at 1 node, {cells['64']:.2f} at 64"
+        told = cells if isinstance(cells, str) else f"{cells['1']:.2f} ms at 1 node, {cells['64']:.2f} at 64"
         print(f"attention {name}: {told}")
     print("float32 exactness:", json.dumps(document["exactness"]))
     for name, bar in document["bars"].items():

@@ -17,6 +17,7 @@ from medusakit.models.spec import ModelSpec
 from medusakit.runtimes.base import Capabilities, Scores
 from medusakit.runtimes.rows import Segment
 from medusakit.runtimes.torch.cache import TreeCache
+from medusakit.runtimes.torch.device.attention import TreeAttention, tree_attention_for
 from medusakit.runtimes.torch.device.buckets import (
     FIRST_CELLS,
     NODES,
@@ -49,7 +50,8 @@ class Told:
 class DeviceRuntime(TorchRuntime):
     """A `TorchRuntime` for models that run trees.
 
-    capture  what turns a step into something that is replayed; by default what the model's device has
+    capture    what turns a step into something that is replayed; by default what the model's device has
+    attention  what steps attend with
     """
 
     _cache: PooledCache
@@ -61,8 +63,10 @@ class DeviceRuntime(TorchRuntime):
         capabilities: Capabilities,
         windows: Mapping[str, int],
         capture: Callable[[Any], Capture | None] = capture_for,
+        attention: Callable[[CausalModel, ModelSpec], TreeAttention] = tree_attention_for,
     ) -> None:
         super().__init__(model, spec, capabilities, windows)
+        self.attention = attention(model, spec)
         self._kinds = windows
         self._capture = capture(model.device)
         self._graphs = Graphs(self._capture, self._runs_eagerly)
@@ -170,7 +174,7 @@ class DeviceRuntime(TorchRuntime):
         if bucket not in self._steps:
             reader = self._reader if width > 1 else _nobody  # a plain step is mostly followed by one
             assert self._buffers is not None  # the cache's first version is not ours
-            self._steps[bucket] = Step(self.model, cache, self._buffers, bucket, self._kinds, reader)
+            self._steps[bucket] = Step(self.model, cache, self._buffers, bucket, self._kinds, reader, self.attention)
         return self._steps[bucket]
 
     def _shape(self, segment: Segment) -> IntArray:

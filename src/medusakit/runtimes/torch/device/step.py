@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from medusakit.runtimes.torch.device.attention import TreeAttention
 from medusakit.runtimes.torch.device.buckets import MAX_NODES, Bucket
 from medusakit.runtimes.torch.device.ontree import accepted_path, masks_by_kind, unpacked
 from medusakit.runtimes.torch.device.pools import PooledCache, Target
@@ -82,8 +83,11 @@ class Step:
         bucket: Bucket,
         windows: Mapping[str, int],
         reader: Callable[[], Reader | None],
+        attention: TreeAttention,
     ) -> None:
         self._model, self._cache, self.bucket, self._windows = model, cache, bucket, windows
+        self._attention = attention
+        attention.chosen(bucket)  # measured now: a capture cannot hold a clock
         self._reader, self._scratch = reader, cache.num_cells
         known = reader()
         self.reads = known is not None
@@ -118,7 +122,7 @@ class Step:
         mask = masks_by_kind(sees, depths, lengths, cells, self._windows, self._model.dtype)
         slots = torch.arange(rows, device=tokens.device)[:, None]
         written = (lengths + order).masked_fill(~real, self._scratch)
-        with self._cache.aimed(Target(slots, written, self.bucket)):
+        with self._cache.aimed(Target(slots, written, self.bucket)), self._attention.used(self.bucket):
             hidden, logits, _ = self._model.run(tokens, cache=self._cache, positions=lengths + depths, mask=mask)
         self.logits.copy_(logits)
         self.hidden.copy_(hidden)
