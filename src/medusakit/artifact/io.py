@@ -71,9 +71,8 @@ def load_artifact(path: str | Path) -> Artifact:
     """Open a heads folder. Raises ArtifactError: missing or changed files, unknown keys, too deep a tree."""
     folder = Path(path)
     if not os.path.isfile(folder / MANIFEST):  # Path.is_file raises for a name that is too long
-        raise ArtifactError(
-            f"{folder} is not a heads folder: it has no {MANIFEST}", hint="medusa train all -m MODEL --out ./heads"
-        )
+        why = f"it has no {MANIFEST}" if os.path.exists(folder) else "it does not exist"
+        raise ArtifactError(f"{folder} is not a heads folder: {why}", hint="medusa train all -m MODEL --out ./heads")
     manifest = _parse(ArtifactManifest, folder / MANIFEST)
     _check_files(folder, manifest)
     tree = _parse(CalibratedTree, folder / TREE)

@@ -92,7 +92,8 @@ def _introduce(app: App, serving: Serving, address: socket.socket, *, keys: bool
     card, (host, port) = serving.card, address.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     app.ui.note(f"  model   {card.name} ({card.weights}, context {card.context})")
-    app.ui.note(f"  drafts  {card.drafter}" + (f", heads {card.heads[:10]}" if card.heads else ", no heads"))
+    drafts = card.drafter + (f", heads {card.heads[:10]}" if card.heads else ", no heads")
+    app.ui.note(f"  drafts  {drafts if app.config.speculation else f'off; /admin/speculation switches on {drafts}'}")
     app.ui.note(f"  api     {url}/v1   keys: {'on' if keys else 'off'}   page: {url}/")
 
 

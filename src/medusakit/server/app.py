@@ -43,9 +43,22 @@ _CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large",
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
+class _Application(FastAPI):
+    """Its document tells of no 422, which FastAPI names for every route: what is not valid is answered with 400."""
+
+    def openapi(self) -> dict[str, Any]:
+        document = super().openapi()
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)
+        for name in ("HTTPValidationError", "ValidationError"):
+            document["components"]["schemas"].pop(name, None)
+        return document
+
+
 def create_app(service: Service, lifespan: Lifespan | None = None) -> FastAPI:
     """An ASGI application around a service."""
-    app = FastAPI(
+    app = _Application(
         title="medusakit",
         version=__version__,
         summary="Exact, faster decoding behind OpenAI's API",

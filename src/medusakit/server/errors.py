@@ -104,7 +104,8 @@ def of_validation(errors: Sequence[Mapping[str, Any]], body: Any = None) -> Fail
         return Failure(400, "invalid_request_error", "invalid_value", text)
     if kind == "unsupported_parameter":
         param = ".".join([*place, str(error["ctx"]["name"])])
-        return Failure(400, "invalid_request_error", "unsupported_parameter", str(error["msg"]), param)
+        text = f"{'.'.join(place)}: {error['msg']}" if place else str(error["msg"])
+        return Failure(400, "invalid_request_error", "unsupported_parameter", text, param)
     param = ".".join(place)
     found = " or: ".join(dict.fromkeys(one["msg"] for one in errors if _place(one, body) == place))
     text = f"{param or 'the body'}: {'it is required' if kind == 'missing' else found}"

@@ -17,6 +17,7 @@ from medusakit.engine.scheduler import Scheduler
 from medusakit.engine.speculation import Speculation
 from medusakit.server.errors import unavailable
 from medusakit.server.keys import Keyring
+from medusakit.server.logs import log
 from medusakit.server.metrics import Metrics
 from medusakit.server.relay import Exchange
 from medusakit.server.tracing import Tracing
@@ -138,10 +139,11 @@ class Service:
     def drain(self) -> bool:
         """Take no new requests, wait for the open ones up to the limit, then end them. Blocks; True: all were done."""
         self._status = "draining"
-        if self._serving is None:
-            return True
-        done = self._serving.scheduler.drain(self.options.drain_s)
-        self._serving.scheduler.close()
+        log("stopping", open_requests=len(self.exchanges), drain_s=self.options.drain_s)
+        done = self._serving is None or self._serving.scheduler.drain(self.options.drain_s)
+        if self._serving is not None:
+            self._serving.scheduler.close()
+        log("stopped", all_done=done)
         return done
 
     def serving(self) -> Serving:
@@ -193,7 +195,9 @@ class Service:
     def _put(self, serving: Serving, drafting: Drafting) -> Card:
         serving.scheduler.replace_drafting(drafting.parts)
         card = replace(serving.card, drafter=drafting.drafter, heads=drafting.heads)
-        self._before = serving.drafting
+        before = serving.drafting
+        if before is None or (drafting.drafter, drafting.heads) != (before.drafter, before.heads):
+            self._before = before  # the same again leaves what one may want back
         self.metrics.heat.clear()
         self.opened(replace(serving, card=card, drafting=drafting))
         return card

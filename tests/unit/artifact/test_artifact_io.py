@@ -99,7 +99,7 @@ def test_a_changed_file_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_missing_file_and_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="not a heads folder"):
+    with pytest.raises(ArtifactError, match="nowhere is not a heads folder: it does not exist"):
         load_artifact(tmp_path / "nowhere")
     save(tmp_path / "heads")
     (tmp_path / "heads/tree.json").unlink()

@@ -10,6 +10,7 @@ from medusakit.cli.app import App
 from medusakit.config import KEYS, Config
 from medusakit.errors import ConfigError, UsageError
 from medusakit.llm import LLM
+from medusakit.server.service import Card
 from medusakit.server.tracing import ENDPOINTS
 from medusakit.text.call_formats import BY_NAME
 
@@ -63,3 +64,16 @@ def test_a_chat_template_of_ones_own(monkeypatch, tmp_path):
     file.unlink()
     with pytest.raises(UsageError, match="chat template .* cannot be read"):
         App(flags, quiet=True, config_file=None, env={}).load()
+
+
+@pytest.mark.parametrize(
+    ("speculation", "said"),
+    [(True, "drafts  hybrid, heads 0123456789"), (False, "drafts  off; /admin/speculation switches on hybrid, heads")],
+)
+def test_the_introduction_says_whether_it_drafts(speculation, said):
+    told = []
+    app = SimpleNamespace(config=Config(speculation=speculation), ui=SimpleNamespace(note=told.append))
+    card = Card("toy", 64, 9, "f", "f32", "hybrid", "0123456789abcdef", "onnx", "cpu")
+    address = SimpleNamespace(getsockname=lambda: ("127.0.0.1", 8642))
+    serve._introduce(app, SimpleNamespace(card=card), address, keys=False)
+    assert any(said in line for line in told)

@@ -86,6 +86,16 @@ def test_refusals(server, changes, code, param):
     assert error["type"] == ("not_found_error" if code == "model_not_found" else "invalid_request_error")
 
 
+def test_the_place_of_a_field_that_is_not_known_is_told(server):
+    error = failure(ask(server[0], messages=[{"role": "user", "content": "x", "speed": 3}]))
+    assert error["message"].startswith("messages.0: 'speed' is not supported")
+
+
+def test_the_document_tells_of_no_status_that_is_never_sent(server):
+    document = server[0].get("/openapi.json").text
+    assert '"422"' not in document and "ValidationError" not in document and '"400"' in document
+
+
 def test_ranges_that_the_document_tells_are_those_that_are_checked(server):
     fields = server[0].get("/openapi.json").json()["components"]["schemas"]["ChatRequest"]["properties"]
     expected = {}

@@ -8,6 +8,7 @@ import httpx2 as httpx
 import openai
 import pytest
 
+from medusakit.server.logs import LOGGER
 from medusakit.server.service import Options
 from medusakit.server.sse import EventStream, frame
 from server_fakes import listening, scripted, service_of
@@ -137,7 +138,8 @@ def test_silence_is_filled_with_comments():
     assert [data for data in client.sent if data.startswith(b"data")] == [frame({"place": 0}), frame({"place": 1})]
 
 
-def test_draining_finishes_what_runs_and_takes_nothing_new():
+def test_draining_finishes_what_runs_and_takes_nothing_new(caplog):
+    caplog.set_level("INFO", LOGGER.name)
     service, scheduler = service_of(scripted("abc "), Options(drain_s=5), pause_s=0.01)
     with listening(service) as url:
         body = {"model": "toy", "prompt": "x", "max_tokens": 40, "stream": True}
@@ -148,6 +150,8 @@ def test_draining_finishes_what_runs_and_takes_nothing_new():
             rest = [line for line in lines if line]
     assert done == (True, 503, 503, "draining")
     assert rest[-1] == "data: [DONE]"
+    logged = {record.getMessage(): record.fields for record in caplog.records if record.name == LOGGER.name}
+    assert logged["stopping"] == {"open_requests": 1, "drain_s": 5} and logged["stopped"] == {"all_done": True}
 
 
 async def drain_while_asking(service, url):

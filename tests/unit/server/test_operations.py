@@ -245,10 +245,11 @@ def test_heads_are_replaced_and_rolled_back():
         assert (state["model"]["drafter"], state["step_ms"]) == ("scripted", {"256": {"1": 10, "2": 20}})
         assert scheduler.replaced == []
         assert swap("new").json()["heads"] == "new"
+        assert swap("new").json()["heads"] == "new"  # the same again: the old ones can still be had back
         assert client.get("/v1/state").json()["model"]["drafter"] == "hydra"
         assert client.post("/v1/completions", json=ASKED).status_code == 200
         assert client.post("/admin/heads/rollback").json()["drafter"] == "scripted"
-        assert scheduler.replaced == ["parts", "old"]
+        assert scheduler.replaced == ["parts", "parts", "old"]
     scheduler.close()
 
 
