@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -156,6 +157,21 @@ def test_a_cancelled_job_is_told_no_further_token_and_its_row_comes_back_within_
     job.ticket.cancel()  # a second time does nothing
     run(batch)
     assert other.tokens == list(alone(greedy(7, max_tokens=20)).token_ids)
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"temperature": 0.8}, {"acceptance": "typical"}, {"temperature": 0.8, "acceptance": "typical"}]
+)
+def test_a_job_that_never_began_is_named_like_its_answer(params: dict[str, Any]) -> None:
+    """Typical acceptance at temperature 0 is greedy, and exact."""
+    batch, job = scheduler(), Job((1, 2), SamplingParams(max_tokens=2, seed=1, **params))
+    cancelled = submit(batch, job)
+    assert cancelled.ticket is not None
+    cancelled.ticket.cancel()
+    run(batch)
+    wanted = alone(job)
+    assert (cancelled.result.acceptance, cancelled.result.lossless) == (wanted.acceptance, wanted.lossless)
+    assert cancelled.tokens == []
 
 
 def test_a_cancel_during_a_step_hides_what_that_step_brought() -> None:
