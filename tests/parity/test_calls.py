@@ -7,12 +7,13 @@ import re
 
 import pytest
 
-from grammar_fakes import CONTROL_MARK, TEXT_MARK, IdTokenizer, answers, drafting
+from grammar_fakes import CONTROL_MARK, TEXT_MARK, THINK, IdTokenizer, answers, drafting
 from medusakit.drafters.registry import HEADLESS
 from medusakit.engine.events import GenerationResult
 from medusakit.settings import SamplingParams
 from medusakit.text.call_formats import BY_NAME, FORMATS, CallFormat
 from medusakit.text.call_reader import Argued, Called, CallReader
+from medusakit.text.thoughts import Thought
 from medusakit.verify.arguments import Function
 from medusakit.verify.calls import Calling, call_grammar
 from medusakit.verify.grammar import Grammars
@@ -67,6 +68,22 @@ def test_a_call_that_must_be(grammars: Grammars, name: str, form: CallFormat, ch
     check(made)
     for found in answers(params, *drafting(name, TOKENIZER.vocab_size), times=2, tokenizer=TOKENIZER):
         assert (found.token_ids, found.text) == (plain.token_ids, plain.text)
+
+
+@pytest.mark.parametrize("form", [BY_NAME["hermes"], BY_NAME["glm45"]], ids=lambda form: form.name)
+@pytest.mark.parametrize("name", ["hybrid", "noise"])
+def test_a_call_that_is_thought_of(grammars: Grammars, name: str, form: CallFormat) -> None:
+    """The model is made to think, and to end it."""
+    thought = Thought("<think>", "~")
+    grammar = call_grammar(grammars, Calling(form, FUNCTIONS, free=False, several=False, thought=thought))
+    bias = {THINK: 100.0, ord("~"): 3.0}
+    for seed in range(3):
+        params = SamplingParams(max_tokens=190, temperature=1.0, seed=seed, grammar=grammar, logit_bias=bias)
+        (plain,) = answers(params, tokenizer=TOKENIZER)
+        assert plain.token_ids[0] == THINK and "~" in plain.text
+        check(calls(form, plain))
+        for found in answers(params, *drafting(name, TOKENIZER.vocab_size), times=2, tokenizer=TOKENIZER):
+            assert (found.token_ids, found.text) == (plain.token_ids, plain.text)
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)

@@ -11,7 +11,7 @@ from medusakit.engine.jobs import Job
 from medusakit.engine.plan import Plan
 from medusakit.engine.prompt import check_messages, token_ids
 from medusakit.errors import TokenizerError, UsageError
-from medusakit.server.calling import calling_of, ending, grammar_of
+from medusakit.server.calling import calling_of, ending, grammar_of, with_thought
 from medusakit.server.errors import bad_request
 from medusakit.server.keys import Tenant
 from medusakit.server.messages import Message, plain_messages
@@ -77,7 +77,7 @@ def ask_chat(request: ChatRequest) -> Ask:
         offered = None if calling is None else [tool.plain() for tool in request.tools or ()]
         ids = _chat_ids(serving, request.messages, offered)
         asked = _asked(request, [ids], serving, options, limit, logprobs, request.n)
-        return asked if calling is None else _calling(asked, calling, request, serving)
+        return asked if calling is None else _calling(asked, with_thought(calling, serving, ids), request, serving)
 
     return ask
 

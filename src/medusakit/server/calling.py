@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from medusakit.engine.events import GenerationResult
@@ -14,9 +15,12 @@ from medusakit.server.wire import ChatRequest
 from medusakit.text.call_formats import BY_NAME, CallFormat, format_of
 from medusakit.text.call_reader import CallReader
 from medusakit.text.chat import knows_tools
+from medusakit.text.thoughts import thought_of
 from medusakit.verify.arguments import NO_ARGUMENTS, Function
 from medusakit.verify.calls import Calling, UncallableError, call_grammar
 from medusakit.verify.grammar import MAX_NESTING, Grammar, nesting
+
+END_TOKENS = 16  # of a prompt: more than an opened or an empty thought, even of a vocabulary of bytes
 
 
 def calling_of(request: ChatRequest, serving: Serving, options: Options) -> Calling | None:
@@ -31,6 +35,15 @@ def calling_of(request: ChatRequest, serving: Serving, options: Options) -> Call
     functions = tuple(_function(tool, _place(request, tool)) for tool in _chosen(tools, choice))
     free = choice == "auto" or (isinstance(choice, AllowedTools) and choice.allowed_tools.mode == "auto")
     return Calling(_format(serving, options), functions, free, several, _document(request))
+
+
+def with_thought(calling: Calling, serving: Serving, prompt: Sequence[int]) -> Calling:
+    """A call that must be may be thought of first, where the model does so. prompt: token ids."""
+    template = serving.tokenizer.tool_template
+    if calling.free or template is None or not calling.form.marker:
+        return calling
+    end = b"".join(map(serving.tokenizer.token_bytes, prompt[-END_TOKENS:]))
+    return replace(calling, thought=thought_of(template, end.decode("utf-8", "replace")))
 
 
 def grammar_of(calling: Calling, request: ChatRequest, serving: Serving) -> Grammar:

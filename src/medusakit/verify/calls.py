@@ -13,6 +13,7 @@ from typing import Any
 
 from medusakit.errors import FormError
 from medusakit.text.call_formats import CallFormat
+from medusakit.text.thoughts import Thought
 from medusakit.text.tokenizer import Tokenizer
 from medusakit.verify.arguments import Function, Spell, argument_rules, document
 from medusakit.verify.grammar import Grammar, Grammars, tried
@@ -28,6 +29,7 @@ class Calling:
     free       text without a call is an answer, too, and may come before calls
     several    more than one call
     document   JSON schema of an answer without calls; None: any text
+    thought    what may come before calls that must be
     """
 
     form: CallFormat
@@ -35,6 +37,7 @@ class Calling:
     free: bool = True
     several: bool = True
     document: Mapping[str, Any] | None = None
+    thought: Thought | None = None
 
 
 class UncallableError(FormError):
@@ -77,7 +80,7 @@ def _start(calling: Calling, marks: _Marks) -> str:
         calls += f" ({marks.term(form.between)} call)*"
     calls += f" {marks.term(form.closes)}"
     if not calling.free:
-        return f"{marker} {calls}"
+        return f"{_before(calling.thought)}{marker} {calls}"
     if calling.document is not None:
         return f"document | {marker} {calls}"
     if not form.marker:
@@ -87,10 +90,31 @@ def _start(calling: Calling, marks: _Marks) -> str:
     return f"{marks.said}SAID? ({marker} {calls})?"
 
 
+def _before(thought: Thought | None) -> str:
+    """Of calls that must be."""
+    if thought is None:
+        return ""
+    return "(thought GAP)? " if thought.opens else "thought GAP "
+
+
+def _thought(thought: Thought, start: str, marks: _Marks) -> Iterator[str]:
+    """Its text cannot have in it the spelling of what begins a call."""
+    yield r"GAP: /\n{0,2}/"
+    before, closes = pattern(start), pattern(thought.closes)
+    if marks.term(thought.closes) == quoted(thought.closes):
+        yield f"thinking[lazy]: /(?s:.*){closes}/ & ~/(?s:.*){before}(?s:.*)/"
+        yield f"thought: {marks.term(thought.opens)} thinking"
+    else:
+        yield f"THINKING: /(?s:.*)/ & ~/(?s:.*)({before}|{closes})(?s:.*)/"
+        yield f"thought: {marks.term(thought.opens)} THINKING {marks.term(thought.closes)}"
+
+
 def _rules(calling: Calling, marks: _Marks) -> Iterator[str]:
     form, functions = calling.form, list(enumerate(calling.functions))
     if calling.free:
         yield from _free(calling, marks)
+    elif calling.thought is not None:
+        yield from _thought(calling.thought, form.start, marks)
     middle = marks.term(form.middle)
     if form.id_mark:
         middle = f"{marks.term(form.id_mark)} ID {middle}"

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from fakes import EOS, Script, ScriptedRuntime, SkilledDrafter
-from grammar_fakes import CONTROL_MARK, MarkedTokenizer
+from grammar_fakes import CONTROL_MARK, THINK, MarkedTokenizer
 from medusakit.engine.controller import FixedController, PlainController
 from medusakit.engine.engine import Engine
 from medusakit.engine.plan import make_plan
@@ -74,8 +74,9 @@ class Tokenizer(MarkedTokenizer):
 def saying(text: str, template: str = HERMES, prompt: int = 0) -> Engine:
     """prompt: its length in tokens, which the script counts along."""
     tokens: list[int] = []
-    for place, part in enumerate(text.split("[TOOL_CALLS]")):
-        tokens += [*([CONTROL_MARK] if place and template in (MISTRAL, WITH_ID) else []), *part.encode()]
+    for part in Tokenizer.control.split(text):
+        is_text = part == CONTROL_MARK and template not in (MISTRAL, WITH_ID)
+        tokens += b"[TOOL_CALLS]" if is_text else [part] if isinstance(part, int) else part.encode()
     script = Script((*[0] * prompt, *tokens, *[EOS] * 50), Tokenizer.vocab_size)
     plan = make_plan(SkilledDrafter(script, probability=0.7, seed=1), StaticPolicy(Topology.dense([2, 2])), 7)
     return Engine(ScriptedRuntime(script, max_rows=64), Tokenizer(template), FixedController(plan))
@@ -239,6 +240,36 @@ def test_some_functions_may_be_called_and_all_are_shown() -> None:
     with said(CALL, tool_choice=allowed("auto", "time"), max_tokens=60) as (client, request):
         made = client.chat.completions.create(**request).choices[0].message
         assert "weather" not in [name for name, _ in calls_of(made)]
+
+
+@pytest.mark.parametrize(
+    ("opened", "text", "content"),
+    [
+        (
+            "",
+            "<think>\nTime?\n</think>\n\n" + NOW,
+            "\nTime?\n</think>",
+        ),  # one mark is a control token here, one is text
+        ("<think>\n", "Time?\n</think>\n\n" + NOW, "Time?\n</think>"),
+        ("<think>\n\n</think>\n\n", NOW, None),
+        ("", NOW, None),
+    ],
+)
+def test_a_call_that_is_required_may_be_thought_of(opened: str, text: str, content: str | None) -> None:
+    template = HERMES + "{# <think></think> #}" + opened
+    with said(text, template, tool_choice="required") as (client, request):
+        (choice,) = client.chat.completions.create(**request).choices
+        assert (choice.message.content, calls_of(choice.message)) == (content, [("time", "{}")])
+        assert streamed(client, request) == (content or "", [("time", "{}")], "tool_calls")
+
+
+def test_nothing_is_thought_where_the_template_knows_no_thoughts() -> None:
+    request = {"model": "toy", "messages": QUESTION, "tools": TOOLS, "tool_choice": "required", "max_tokens": 1}
+    for template, begins in ((HERMES, False), (HERMES + "{# <think></think> #}", True)):
+        with serving(random_engine(template)) as (client, scheduler):
+            client.chat.completions.create(**request)
+            matcher = scheduler.jobs[0].params.grammar.matcher()
+            assert bool(matcher.try_consume_tokens([THINK])) == begins
 
 
 @pytest.mark.parametrize("name", ["weather", "time"])

@@ -9,6 +9,9 @@ import pytest
 from grammar_fakes import ARGS_MARK, CALL_MARK, CONTROL_MARK, TEXT_MARK, THINK, IdTokenizer, MarkedTokenizer
 from medusakit.errors import FormError
 from medusakit.text.call_formats import BY_NAME, FORMATS, CallFormat
+from medusakit.text.control import ControlSplitter
+from medusakit.text.thoughts import Thought
+from medusakit.text.vocabulary import ControlToken
 from medusakit.verify.arguments import Function
 from medusakit.verify.calls import Calling, UncallableError, call_grammar
 from medusakit.verify.grammar import Grammars
@@ -22,6 +25,21 @@ CITY = {
 }
 FUNCTIONS = (Function("look", CITY), Function("lookup"))
 Said = str | int
+THOUGHT_END = 261
+
+
+class TextTokenizer(MarkedTokenizer):
+    """Without control tokens for thoughts."""
+
+    special_ids = MarkedTokenizer.special_ids - {THINK}
+    control = ControlSplitter([ControlToken(CONTROL_MARK, "[TOOL_CALLS]")])
+
+
+class ThoughtTokenizer(MarkedTokenizer):
+    vocab_size = 262
+    special_ids = MarkedTokenizer.special_ids | {THOUGHT_END}
+    spelled = MarkedTokenizer.spelled | {THOUGHT_END: b"</think>"}
+    control = ControlSplitter([ControlToken(THINK, "<think>"), ControlToken(THOUGHT_END, "</think>")])
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +137,53 @@ def test_a_call_that_must_be(grammars: Grammars, form: CallFormat) -> None:
     matcher = call_grammar(grammars, calling).matcher()
     forced = matcher.compute_ff_tokens()
     assert forced[0] in ([CONTROL_MARK] if form.marker == "[TOOL_CALLS]" else [ord("<"), ord("{"), TEXT_MARK])
+
+
+CALL = '<tool_call>\n{"name": "lookup", "arguments": {}}\n</tool_call>'
+THOUGHT, OPENED = Thought("<think>", "</think>"), Thought("", "</think>")
+
+
+@pytest.mark.parametrize(
+    ("thought", "said", "found"),
+    [
+        (THOUGHT, [CALL], True),
+        (THOUGHT, ["<think>\nHm <tool\n</think>\n\n" + CALL], True),
+        (THOUGHT, ["<think></think>" + CALL], True),
+        (THOUGHT, ["<think>Hm"], False),
+        (THOUGHT, ["<think>Hm</think>\n"], False),
+        (THOUGHT, ["<think>Hm</think>So"], None),
+        (THOUGHT, ["<think>Hm <tool_call>"], None),
+        (THOUGHT, ["<think>Hm", TEXT_MARK], None),
+        (THOUGHT, ["<think></think><think>"], None),
+        (THOUGHT, ["Hm"], None),
+        (OPENED, ["Hm</think>" + CALL], True),
+        (OPENED, ["Hm"], False),
+        (OPENED, [CALL], None),
+        (None, ["<think>"], None),
+    ],
+    ids=str,
+)
+def test_a_call_that_must_be_may_be_thought_of(thought: Thought | None, said: list[Said], found: bool | None) -> None:
+    plain = Grammars(TextTokenizer(), TextTokenizer.vocab_size)  # type: ignore[arg-type]
+    assert ends(plain, Calling(HERMES, FUNCTIONS, free=False, thought=thought), *said) is found
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ([THINK, "Hm", THOUGHT_END, CALL], True),
+        ([THINK, THOUGHT_END, "\n", CALL], True),
+        ([THINK, "Hm</think>"], None),
+        ([THINK, "Hm", THINK], None),
+        (["<think>"], None),
+    ],
+    ids=str,
+)
+def test_thoughts_between_control_tokens(said: list[Said], found: bool | None) -> None:
+    grammars = Grammars(ThoughtTokenizer(), ThoughtTokenizer.vocab_size)  # type: ignore[arg-type]
+    calling = Calling(HERMES, FUNCTIONS, free=False, thought=THOUGHT)
+    assert ends(grammars, calling, *said) is found
+    assert not call_grammar(grammars, calling).shown
 
 
 @pytest.mark.parametrize("form", [one for one in FORMATS if one.between], ids=lambda form: form.name)
