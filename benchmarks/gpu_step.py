@@ -28,7 +28,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from medusakit.artifact.schema import DrafterConfig
 from medusakit.bench.circumstances import machine, versions
-from medusakit.drafters.base import DraftState, Shape
+from medusakit.drafters.base import DraftState
 from medusakit.drafters.hybrid.drafter import HybridDrafter, Source
 from medusakit.drafters.registry import trained_drafter
 from medusakit.engine.controller import FixedController, PlainController
@@ -45,7 +45,7 @@ from medusakit.runtimes.torch.load import WEIGHTS, torch_parts
 from medusakit.runtimes.torch.masks import layer_windows
 from medusakit.settings import SamplingParams
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy
-from medusakit.tree.topology import Draft, Topology, Tree
+from medusakit.tree.topology import Draft, Shape, Topology, Tree
 from medusakit.verify.gap import score_gap
 from medusakit.verify.greedy import GreedyRule
 from medusakit.verify.walk import walk

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from medusakit.drafters.base import DraftState, Shape
+from medusakit.drafters.base import DraftState
 from medusakit.engine.controller import FixedController, PlainController
 from medusakit.engine.engine import Engine
 from medusakit.engine.events import GenerationResult
@@ -15,7 +15,7 @@ from medusakit.engine.plan import make_plan
 from medusakit.runtimes.reference import random_reference
 from medusakit.settings import SamplingParams
 from medusakit.tree.policy import StaticPolicy
-from medusakit.tree.topology import Draft, FloatArray, Topology
+from medusakit.tree.topology import Draft, FloatArray, Shape, Topology
 
 VOCAB = 23
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from medusakit.drafters.base import Beam, DraftState, Shape
+from medusakit.drafters.base import DraftState
 from medusakit.errors import ContextLengthError, RuntimeFailure
 from medusakit.models.spec import ModelSpec
 from medusakit.runtimes.base import Capabilities, RowMemory
 from medusakit.runtimes.reference import ArrayScores
 from medusakit.runtimes.reference_source import random_source
-from medusakit.tree.topology import Draft, FloatArray, Topology, Tree
+from medusakit.tree.topology import Beam, Draft, FloatArray, Shape, Topology, Tree
 
 BOS, EOS = 256, 257
 

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from fakes import ByteTokenizer
-from medusakit.drafters.base import DraftState, Shape
+from medusakit.drafters.base import DraftState
 from medusakit.drafters.hybrid.drafter import HybridDrafter, Source
 from medusakit.drafters.registry import headless_drafter
 from medusakit.engine.controller import FixedController
@@ -19,7 +19,7 @@ from medusakit.engine.plan import make_plan
 from medusakit.runtimes.base import Runtime
 from medusakit.settings import SamplingParams
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy
-from medusakit.tree.topology import Draft, Topology
+from medusakit.tree.topology import Draft, Shape, Topology
 from medusakit.verify.gap import score_gap
 
 torch.set_num_threads(1)  # tiny products: a second thread only waits

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from fakes import EOS, ByteTokenizer, FakeClock, Script, ScriptedDrafter, ScriptedRuntime, SkilledDrafter
-from medusakit.drafters.base import Beam, Drafter, DraftState
+from medusakit.drafters.base import Drafter, DraftState
 from medusakit.runtimes.base import Runtime
 from medusakit.settings import SamplingParams
 from medusakit.tree.policy import StaticPolicy
-from medusakit.tree.topology import Topology
+from medusakit.tree.topology import Beam, Topology
 from medusakit.verify.rules import make_rule
 from medusakit.verify.walk import walk
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from medusakit.runtimes.base import Scores
-from medusakit.tree.topology import Beam, Draft, FloatArray, Shape, Tree
-
-__all__ = ["Beam", "DraftState", "Drafter", "Learner", "Shape", "StepReader", "show_step"]
+from medusakit.tree.topology import Draft, FloatArray, Shape, Tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from medusakit.drafters.base import Beam
 from medusakit.errors import UsageError
-from medusakit.tree.topology import Draft, FloatArray, IntArray, Topology
+from medusakit.tree.topology import Beam, Draft, FloatArray, IntArray, Topology
+
+Table = tuple[IntArray, FloatArray]
+"""Token ids and log-probs [parents, branching] of one row's level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +88,8 @@ def beam_sizes(beam: Beam, vocab_size: int) -> tuple[int, tuple[int, ...]]:
     return branching, tuple(widths)
 
 
-def draft_of_topology(
-    shape: Topology, levels: Sequence[Level], root_id: int, tables: Sequence[tuple[IntArray, FloatArray]]
-) -> Draft:
-    """A draft with exactly the nodes of `shape`. tables: token ids and log-probs [parents, branching] per level."""
+def draft_of_topology(shape: Topology, levels: Sequence[Level], root_id: int, tables: Sequence[Table]) -> Draft:
+    """A draft with exactly the nodes of `shape`. tables: one per level."""
     tokens = np.zeros(shape.num_nodes, np.int64)
     logprobs = np.zeros(shape.num_nodes, np.float32)
     tokens[0] = root_id
@@ -99,9 +99,7 @@ def draft_of_topology(
     return Draft(shape, tokens, logprobs)
 
 
-def draft_of_beam(
-    root_id: int, chosen: Sequence[IntArray], branching: int, tables: Sequence[tuple[IntArray, FloatArray]]
-) -> Draft:
+def draft_of_beam(root_id: int, chosen: Sequence[IntArray], branching: int, tables: Sequence[Table]) -> Draft:
     """A trie of the nodes that a beam kept. chosen [width] per level: flat places in that level's table."""
     parents, ranks, depths = [np.array([-1])], [np.array([0])], [np.array([0])]
     tokens, logprobs = [np.array([root_id])], [np.zeros(1, np.float32)]

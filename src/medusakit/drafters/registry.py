@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from medusakit.drafters.base import Beam, Drafter
+from medusakit.drafters.base import Drafter
 from medusakit.errors import ArtifactError, UsageError
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.base import OnDevice, Runtime
+from medusakit.tree.topology import Beam
 
 if TYPE_CHECKING:
     from medusakit.artifact.io import Artifact

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from medusakit.drafters.base import Drafter, DraftState, Shape
+from medusakit.drafters.base import Drafter, DraftState
 from medusakit.runtimes.base import Runtime
-from medusakit.tree.topology import FloatArray, Topology, Tree
+from medusakit.tree.topology import FloatArray, Shape, Topology, Tree
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 CONTEXT = 256

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from medusakit.drafters.base import Drafter, DraftState, Shape
+from medusakit.drafters.base import Drafter, DraftState
 from medusakit.tree.policy import TreePolicy
-from medusakit.tree.topology import PLAIN, Draft, FloatArray, Tree
+from medusakit.tree.topology import PLAIN, Draft, FloatArray, Shape, Tree
 
 
 @dataclass(frozen=True, slots=True)

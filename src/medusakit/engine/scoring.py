@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from medusakit.engine.events import TokenScore
 from medusakit.runtimes.base import Runtime, Scores
-from medusakit.tree.topology import FloatArray, Topology, Tree
+from medusakit.tree.topology import FloatArray, Tree
 from medusakit.verify.report import token_logprobs
 
 CHAIN = 64  # positions a pass: each has logits of the whole vocabulary
@@ -25,8 +23,7 @@ def score_prompt(
     last: Scores | None = None
     for start in range(0, len(ids), CHAIN):
         part = ids[start : start + CHAIN]
-        tree = Tree(Topology.chain(len(part) - 1), np.array(part, dtype=np.int64))
-        [scores] = runtime.forward([(row, tree)])
+        [scores] = runtime.forward([(row, Tree.chain(part))])
         for node, token_id in enumerate(follow[start : start + CHAIN][: len(part)]):
             into.append(TokenScore(*token_logprobs(scores.logits(node), token_id, num_top)))
         runtime.commit(row, range(len(part)))

@@ -34,12 +34,13 @@ from medusakit.tree.topology import PLAIN, Beam, Topology
 
 OTHER_S = 3e-4  # walk, commit and emit of one row, measured on the embedded model (docs/performance.md)
 GROW_S = 2e-4  # growing and merging the drafts of one row
-MAX_BUDGET = 64
+MAX_BUDGET = 64  # that is chosen here
+MAX_WISHED = 256  # nodes and leaves that may be asked for
 MAX_LEAVES = 16
 BRANCHING = 8
 # Nodes of a level that the heads keep, for trees of up to so many nodes: what pays on a CPU is under a dozen, and every
 # node costs time. Deeper levels keep as many as the last.
-HEADS_WIDTHS = {12: (5, 4, 3, 2, 2), 24: (8, 6, 5, 4, 3), 256: (12, 10, 8, 6, 5)}
+HEADS_WIDTHS = {12: (5, 4, 3, 2, 2), 24: (8, 6, 5, 4, 3), MAX_WISHED: (12, 10, 8, 6, 5)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ class Wishes:
         return self.tree == DYNAMIC or (self.tree == AUTO and self.dynamic)
 
     def check(self, heads: str) -> None:
-        """Raises UsageError for a drafter that is none, for heads together with one that needs none, and for a second
-        model without its drafter or the other way round."""
+        """Raises UsageError for a drafter that is none, for heads together with one that needs none, for a second model
+        without its drafter or the other way round, and for numbers out of range."""
         known = (HYBRID, *FAMILIES, *WITHOUT_HEADS)
         if self.drafter not in (None, *known):
             raise UsageError(
@@ -87,6 +88,17 @@ class Wishes:
                 f"drafter {self.drafter}, draft model {self.draft_model}: one needs the other",
                 hint=f"--drafter {DRAFT_MODEL} --draft-model MODEL   (a smaller one of the same vocabulary)",
             )
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        for name, value in (("budget", self.budget), ("max_leaves", self.max_leaves)):
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if value is not None and not (whole and 1 <= value <= MAX_WISHED):
+                message = f"{name} is {value!r}; expected a number of nodes from 1 to {MAX_WISHED}"
+                raise UsageError(message, hint=f"{name}=8")
+        rho = self.breaker_rho
+        if rho is not None and not (isinstance(rho, int | float) and 0 <= rho <= 1):
+            raise UsageError(f"breaker_rho is {rho!r}; expected a number from 0 to 1", hint="breaker_rho=0.85")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +191,8 @@ def possible(wishes: Wishes, capabilities: Capabilities) -> Wishes:
 
 def heads_beam(depth: int, budget: int | None = None) -> Beam:
     """What heads that guess `depth` tokens ahead draft for trees of at most `budget` nodes (None: of what pays)."""
-    widths = next(widths for nodes, widths in HEADS_WIDTHS.items() if (budget or 0) <= nodes)
+    most = min(budget or 0, MAX_WISHED)
+    widths = next(widths for nodes, widths in HEADS_WIDTHS.items() if most <= nodes)
     return Beam((widths + widths[-1:] * depth)[:depth], BRANCHING)
 
 

@@ -159,6 +159,11 @@ class Tree:
     def plain(cls, root_id: int) -> Tree:
         return cls(PLAIN, np.array([root_id], dtype=np.int64))
 
+    @classmethod
+    def chain(cls, ids: Sequence[int]) -> Tree:
+        """One path, ids[0] the root."""
+        return cls(Topology.chain(len(ids) - 1), np.array(ids, dtype=np.int64))
+
     @property
     def num_nodes(self) -> int:
         return self.topology.num_nodes

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from medusakit.drafters.base import Beam, Drafter, DraftState, Learner, Shape, StepReader
+from medusakit.drafters.base import Drafter, DraftState, Learner, StepReader
 from medusakit.drafters.hybrid.calibration import CEILING, Calibration
 from medusakit.drafters.hybrid.drafter import HybridDrafter, Source
 from medusakit.drafters.hybrid.merge import Said, merge
 from medusakit.drafters.hybrid.worth import EXPLORE, DraftWorth
 from medusakit.tree.cost import Rate
-from medusakit.tree.topology import Draft, FloatArray, Topology
+from medusakit.tree.topology import Beam, Draft, FloatArray, Shape, Topology
 
 NOTHING = np.zeros(1, np.float32)
 BEAM = Beam((4, 4, 4))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fakes import scores
-from medusakit.drafters.base import Beam, DraftState, StepReader, show_step
+from medusakit.drafters.base import DraftState, StepReader, show_step
 from medusakit.drafters.recycling.drafter import RecyclingDrafter
 from medusakit.drafters.recycling.table import (
     NUM_SUCCESSORS,
@@ -16,7 +16,7 @@ from medusakit.drafters.recycling.table import (
     top_ids,
 )
 from medusakit.drafters.suffix.drafter import SuffixDrafter
-from medusakit.tree.topology import Draft, Topology, Tree
+from medusakit.tree.topology import Beam, Draft, Topology, Tree
 
 VOCAB = 20
 BEAM = Beam((3, 3, 2), 3)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from medusakit.drafters.base import Beam, Drafter, DraftState
+from medusakit.drafters.base import Drafter, DraftState
 from medusakit.drafters.suffix.automaton import COUNTED_DEPTH, START, SuffixAutomaton
 from medusakit.drafters.suffix.drafter import Match, SuffixDrafter, continuations, discount
-from medusakit.tree.topology import Draft, Topology
+from medusakit.tree.topology import Beam, Draft, Topology
 
 NO_HIDDEN = np.zeros(1, np.float32)
 BEAM = Beam((4,) * 8)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine_fakes import VOCAB, Prophet, answer, tree_engine
-from medusakit.drafters.base import DraftState, Shape
+from medusakit.drafters.base import DraftState
 from medusakit.engine.controller import FixedController
 from medusakit.engine.jobs import Job
 from medusakit.engine.plan import make_plan
@@ -18,7 +18,7 @@ from medusakit.engine.speculation import Speculation
 from medusakit.errors import RuntimeFailure
 from medusakit.settings import SamplingParams
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy
-from medusakit.tree.topology import Beam, Draft, FloatArray, Topology
+from medusakit.tree.topology import Beam, Draft, FloatArray, Shape, Topology
 from scheduler_fakes import CHAIN, Knowing, alone, run, scheduler, submit
 
 JOBS = [

@@ -16,7 +16,7 @@ from medusakit.engine.controller import FixedController, GuardedController, Plai
 from medusakit.engine.engine import Engine
 from medusakit.engine.loading import Loaded, other_drafting
 from medusakit.engine.plan import PLAIN_PLAN
-from medusakit.engine.speculation import MAX_BUDGET, Wishes
+from medusakit.engine.speculation import MAX_BUDGET, Wishes, heads_beam
 from medusakit.errors import UsageError
 from medusakit.llm import LLM
 from medusakit.models.resolve import ResolvedModel
@@ -172,6 +172,23 @@ def test_words_that_name_no_drafter(load: Load) -> None:
     assert error.value.hint == "--drafter suffix"
     with pytest.raises(UsageError, match=r"drafter suffix needs no heads, but \./heads was given"):
         load(drafter="suffix", heads="./heads")
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"budget": 0}, "budget is 0; expected a number of nodes from 1 to 256"),
+        ({"budget": 257}, "budget is 257"),
+        ({"budget": 2.5}, "budget is 2.5"),
+        ({"max_leaves": 0}, "max_leaves is 0"),
+        ({"breaker_rho": 1.5}, "breaker_rho is 1.5; expected a number from 0 to 1"),
+    ],
+)
+def test_numbers_out_of_range(load: Load, wish: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as error:
+        load(**wish)
+    assert error.value.hint
+    assert len(heads_beam(5, 10_000).widths) == 5  # who does not go through `check` gets the widest
 
 
 def test_without_heads_a_static_tree_needs_a_shape(load: Load) -> None:

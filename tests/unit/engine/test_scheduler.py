@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine_fakes import VOCAB, Prophet
-from medusakit.drafters.base import DraftState, Shape
+from medusakit.drafters.base import DraftState
 from medusakit.engine.controller import FixedController, GuardedController
 from medusakit.engine.guard import Guard
 from medusakit.engine.jobs import Job, SchedulerSettings, Update
@@ -27,7 +27,7 @@ from medusakit.errors import (
 from medusakit.settings import SamplingParams
 from medusakit.tree.cost import StepCost
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy
-from medusakit.tree.topology import Beam, Draft
+from medusakit.tree.topology import Beam, Draft, Shape
 from scheduler_fakes import CHAIN, Clock, FakeLLM, Knowing, Listening, alone, greedy, run, scheduler, submit
 
 

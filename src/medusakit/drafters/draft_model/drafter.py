@@ -10,9 +10,10 @@ from math import log
 
 import numpy as np
 
-from medusakit.drafters.base import DraftState, Shape
+from medusakit.drafters.base import DraftState
 from medusakit.drafters.plan import (
     Level,
+    Table,
     beam_sizes,
     check_beam,
     draft_of_beam,
@@ -20,15 +21,13 @@ from medusakit.drafters.plan import (
     plan_levels,
 )
 from medusakit.runtimes.base import Runtime, Scores
-from medusakit.tree.topology import Beam, Draft, FloatArray, IntArray, Topology, Tree
+from medusakit.tree.topology import Beam, Draft, FloatArray, IntArray, Shape, Topology, Tree
 from medusakit.verify.history import common_prefix
 
 FAMILY = "draft_model"
 BEAM = Beam((3, 3, 2, 2), 4)
 MAX_DEPTH = 8
 CATCH_UP = 16  # missing positions that still go with the draft's first pass
-
-Table = tuple[IntArray, FloatArray]  # token ids and log-probs, [parents, branching]
 
 
 class DraftModelDrafter:
@@ -99,7 +98,7 @@ class DraftModelDrafter:
         chains = [self._missing(state) for state in states]
         rows = [self._rows[state.row] for state in states]
         scores = self._runtime.forward(
-            [(row.handle, _chain(ids)) for row, ids in zip(rows, chains, strict=True)],
+            [(row.handle, Tree.chain(ids)) for row, ids in zip(rows, chains, strict=True)],
         )
         leaves = [_Leaves(one, [len(ids) - 1]) for one, ids in zip(scores, chains, strict=True)]
         for row, ids in zip(rows, chains, strict=True):
@@ -217,7 +216,3 @@ def _best(logits: FloatArray, count: int) -> Table:
     candidates = np.argpartition(-logits, count - 1)[:count] if count < len(logits) else np.arange(len(logits))
     ids = candidates[np.lexsort((candidates, -logits[candidates]))]
     return ids.astype(np.int64), (logits[ids] - total).astype(np.float32)
-
-
-def _chain(ids: Sequence[int]) -> Tree:
-    return Tree(Topology.chain(len(ids) - 1), np.array(ids, np.int64))

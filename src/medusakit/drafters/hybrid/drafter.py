@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from medusakit.drafters.base import Drafter as AnyDrafter
-from medusakit.drafters.base import DraftState, Shape, show_step
+from medusakit.drafters.base import Drafter, DraftState, show_step
 from medusakit.drafters.hybrid.calibration import Calibration, Probs
 from medusakit.drafters.hybrid.merge import Said, merge
 from medusakit.drafters.hybrid.worth import DraftWorth
 from medusakit.drafters.trie import Guess, grow
 from medusakit.runtimes.base import Scores
 from medusakit.tree.cost import Rate
-from medusakit.tree.topology import Beam, Draft, FloatArray, Topology, Tree
+from medusakit.tree.topology import Beam, Draft, FloatArray, Shape, Topology, Tree
 
 NAME = "hybrid"
 _KINDS = 8  # of evidence: matches of 0, 1, 2, 3, 4-5, 6-10, 11-20 and more tokens
@@ -29,7 +28,7 @@ class Source:
     """exponents: per depth, p ** exponent is the acceptance that calibration measured where the drafter said p.
     costly: a draft takes the model's kernels, so it is asked only as deep as it pays."""
 
-    drafter: AnyDrafter
+    drafter: Drafter
     beam: Beam
     exponents: Sequence[float] = ()
     costly: bool = False
@@ -93,7 +92,7 @@ class HybridDrafter:
         return max((source.beam for source in self._sources), key=lambda beam: len(beam.widths))
 
     @property
-    def alone(self) -> AnyDrafter:
+    def alone(self) -> Drafter:
         """The best source by itself: the costly one, else the first."""
         return self._sources[-1].drafter if self._costly else self._sources[0].drafter
 

@@ -16,17 +16,17 @@ import torch
 from torch.nn import functional
 
 from medusakit.artifact.schema import DrafterConfig
-from medusakit.drafters.base import Beam, DraftState
+from medusakit.drafters.base import DraftState
 from medusakit.drafters.device import DeviceDraft, loaded, on_device
 from medusakit.drafters.hydra.config import HydraParams, hydra_params
 from medusakit.drafters.hydra.drafter import HydraDrafter
 from medusakit.drafters.hydra.torch import HydraNet
-from medusakit.drafters.plan import beam_sizes, check_beam, draft_of_beam
+from medusakit.drafters.plan import Table, beam_sizes, check_beam, draft_of_beam
 from medusakit.drafters.recurrent.torch import rms
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.torch.device.runtime import DeviceRuntime
 from medusakit.runtimes.torch.device.step import Ints32
-from medusakit.tree.topology import Draft, FloatArray, IntArray
+from medusakit.tree.topology import Beam, Draft, FloatArray, IntArray
 
 Sizes = tuple[int, tuple[int, ...]]
 
@@ -107,7 +107,7 @@ class DeviceHydraDrafter(HydraDrafter):
 
 def _grown(root_id: int, numbers: Ints32, sizes: Sizes) -> Draft:
     branching, widths = sizes
-    tables, chosen, at = list[tuple[IntArray, FloatArray]](), list[IntArray](), 0
+    tables, chosen, at = list[Table](), list[IntArray](), 0
     for parents, width in zip((1, *widths[:-1]), widths, strict=True):
         size = parents * branching
         ids, logprobs = numbers[at : at + size], numbers[at + size : at + 2 * size].view(np.float32)

@@ -16,8 +16,9 @@ from medusakit.artifact.schema import DrafterConfig
 from medusakit.drafters.base import DraftState
 from medusakit.drafters.device import DeviceDraft, loaded, on_device
 from medusakit.drafters.medusa.config import MedusaParams
-from medusakit.drafters.medusa.drafter import MedusaDrafter, Table
+from medusakit.drafters.medusa.drafter import MedusaDrafter
 from medusakit.drafters.medusa.torch import MedusaNet
+from medusakit.drafters.plan import Table
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.torch.device.runtime import DeviceRuntime
 from medusakit.tree.topology import FloatArray, IntArray

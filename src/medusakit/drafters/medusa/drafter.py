@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 
 from medusakit.artifact.schema import DrafterConfig
-from medusakit.drafters.base import Beam, DraftState, Shape
+from medusakit.drafters.base import DraftState
 from medusakit.drafters.heads import HeadsDrafter
 from medusakit.drafters.medusa.config import FAMILY, medusa_params
 from medusakit.drafters.medusa.graph import build_medusa
-from medusakit.drafters.plan import Level, beam_sizes, check_beam, draft_of_beam, draft_of_topology
+from medusakit.drafters.plan import Level, Table, beam_sizes, check_beam, draft_of_beam, draft_of_topology
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.onnx.session import make_session
-from medusakit.tree.topology import Draft, FloatArray, IntArray
-
-Table = tuple[IntArray, FloatArray]  # token ids and log-probs, [parents, branching]
+from medusakit.tree.topology import Beam, Draft, Shape
 
 
 class MedusaDrafter(HeadsDrafter):

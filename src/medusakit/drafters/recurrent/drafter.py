@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from medusakit.artifact.schema import DrafterConfig
-from medusakit.drafters.base import Beam, DraftState, Shape
+from medusakit.drafters.base import DraftState
 from medusakit.drafters.heads import HeadsDrafter
-from medusakit.drafters.plan import beam_sizes, check_beam, draft_of_beam, draft_of_topology
+from medusakit.drafters.plan import Table, beam_sizes, check_beam, draft_of_beam, draft_of_topology
 from medusakit.drafters.recurrent.graph import Cell, build_level, build_start
 from medusakit.drafters.rows import TableRows, rms_normalised
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.onnx.session import make_session
-from medusakit.tree.topology import Draft, FloatArray, IntArray, Topology
+from medusakit.tree.topology import Beam, Draft, FloatArray, IntArray, Shape, Topology
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 State = list[FloatArray]
@@ -93,7 +93,7 @@ class RecurrentDrafter(HeadsDrafter):
         rows = list(range(len(states)))
         totals = np.zeros((len(rows), 1), np.float32)
         chosen: list[list[IntArray]] = [[] for _ in rows]
-        tables: list[list[tuple[IntArray, FloatArray]]] = [[] for _ in rows]
+        tables: list[list[Table]] = [[] for _ in rows]
         front = self._begun(states)
         for depth, width in enumerate(widths):
             found = self._guess(front, depth, branching)
@@ -149,8 +149,8 @@ class RecurrentDrafter(HeadsDrafter):
         """[n, d] rms(e(token))."""
         return rms_normalised(np.stack([self._embedding.one(token) for token in ids]))
 
-    def _table(self, found: Guesses, row: int, num_rows: int) -> tuple[IntArray, FloatArray]:
-        """Token ids and log-probs [parents, branching] of one row."""
+    def _table(self, found: Guesses, row: int, num_rows: int) -> Table:
+        """Of one row."""
         parents = len(found.places) // num_rows
         mine = slice(row * parents, (row + 1) * parents)
         return self._draft_ids[found.places[mine]], found.logprobs[mine]

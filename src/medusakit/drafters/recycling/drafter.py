@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from medusakit.drafters.base import DraftState, Shape
+from medusakit.drafters.base import DraftState
 from medusakit.drafters.recycling.table import SuccessorTable
 from medusakit.drafters.trie import grow
 from medusakit.runtimes.base import Ranked, Scores
-from medusakit.tree.topology import Beam, Draft, FloatArray, Tree
+from medusakit.tree.topology import Beam, Draft, FloatArray, Shape, Tree
 
 FAMILY = "recycling"
 BEAM = Beam((8, 8, 8, 6, 4, 4, 2, 2))

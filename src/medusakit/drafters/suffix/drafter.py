@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from medusakit.drafters.base import DraftState, Shape
+from medusakit.drafters.base import DraftState
 from medusakit.drafters.suffix.automaton import START, SuffixAutomaton
 from medusakit.drafters.trie import Guess, grow
-from medusakit.tree.topology import Beam, Draft, FloatArray
+from medusakit.tree.topology import Beam, Draft, FloatArray, Shape
 
 FAMILY = "suffix"
 BEAM = Beam((8, 8, 6, 6, 4, 4, 4, 4) + (2,) * 24)
