@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -84,6 +85,8 @@ class Key:
             return False
         if self.kind not in ("int", "float"):
             return True
+        if isinstance(value, float) and not math.isfinite(value):
+            return False
         return (setting.low is None or value >= setting.low) and (setting.high is None or value <= setting.high)
 
     def line(self, value: str) -> str:

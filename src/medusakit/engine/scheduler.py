@@ -169,7 +169,7 @@ class Scheduler:
         """Take no new jobs and wait for the open ones. False: some were still open after `timeout_s`."""
         with self._wake:
             self._draining = True
-            return self._wake.wait_for(lambda: not self._room.num_open, timeout_s)
+            return self._wake.wait_for(lambda: not self._room.num_open, min(timeout_s, threading.TIMEOUT_MAX))
 
     def close(self) -> None:
         """Cancel what is open (listeners are told) and end the thread. Rows and cached KV are given back."""

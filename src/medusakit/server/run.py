@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import threading
@@ -29,21 +30,32 @@ def serve(service: Service, load: Load, address: socket.socket, on_ready: Callab
     server = _Server(config, service)
     server.load(load, on_ready)
     server.run(sockets=[address])
+    server.close()
     if server.failure is not None:
         raise server.failure
     return server.all_done
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound. Raises RuntimeFailure if the address is taken or not this machine's."""
+    """A socket that listens, so that another server finds the address taken from here on, not only once this one has
+    loaded. Raises RuntimeFailure if the address is taken or not this machine's."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        found = socket.socket(family)
+        return _bound(socket.socket(family), host, port)
+    except (OSError, UnicodeError) as error:  # UnicodeError: no host is called so
+        reason = getattr(error, "strerror", None) or error
+        message = f"cannot listen on {host} port {port}: {reason}"
+        raise RuntimeFailure(message, hint="--port 0   takes a free one") from None
+
+
+def _bound(found: socket.socket, host: str, port: int) -> socket.socket:
+    try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
-    except OSError as error:
-        message = f"cannot listen on {host} port {port}: {error.strerror or error}"
-        raise RuntimeFailure(message, hint="--port 0   takes a free one") from None
+        found.listen()
+    except BaseException:
+        found.close()
+        raise
     return found
 
 
@@ -51,11 +63,17 @@ def log_to_stderr() -> None:
     """Log lines of the server, and warnings of the engine's and uvicorn's, as JSON."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
+    handler.addFilter(_no_cancel)
     others = [logging.getLogger(name) for name in ("medusakit.engine", "uvicorn")]
     for logger, level in ((LOGGER, logging.INFO), *((other, logging.WARNING) for other in others)):
         logger.setLevel(level)
         logger.propagate = False
         logger.handlers = [handler]
+
+
+def _no_cancel(record: logging.LogRecord) -> bool:
+    """Requests that a second signal cuts off are no faults, though uvicorn tells of each with a traceback."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
 class _Server(uvicorn.Server):
@@ -79,6 +97,14 @@ class _Server(uvicorn.Server):
             return
         self._draining = threading.Thread(target=self._drain, name="draining", daemon=True)
         self._draining.start()
+
+    def close(self) -> None:
+        """Where a second signal came, end what the first one waits for: a step of the model that still ran while the
+        interpreter ends would abort the process."""
+        if self._draining is not None:
+            if self._draining.is_alive():
+                self._service.cut()
+            self._draining.join()
 
     def _load(self, load: Load, on_ready: Callable[[Serving], None]) -> None:
         try:

@@ -120,6 +120,7 @@ class Service:
         self._before: Drafting | None = None
         self._status: Status = "loading"
         self._swap = threading.Lock()
+        self._cut = False
 
     @property
     def status(self) -> Status:
@@ -143,8 +144,15 @@ class Service:
         done = self._serving is None or self._serving.scheduler.drain(self.options.drain_s)
         if self._serving is not None:
             self._serving.scheduler.close()
+        done = done and not self._cut
         log("stopped", all_done=done)
         return done
+
+    def cut(self) -> None:
+        """End the open requests and the inference thread, within a step, which `drain` may wait for."""
+        self._cut = True
+        if self._serving is not None:
+            self._serving.scheduler.close()
 
     def serving(self) -> Serving:
         """Raises ApiError 503 while there is nothing to answer with."""

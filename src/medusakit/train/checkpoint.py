@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import pickle
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
 from medusakit.artifact.files import write_atomic
-from medusakit.errors import UsageError
+from medusakit.errors import DatasetError, UsageError
 
 
 class Trained(Protocol):
@@ -33,9 +34,15 @@ class Checkpoint:
         write_atomic(self._path, buffer.getvalue())
 
     def restore(self, trainer: Trained) -> None:
+        """Raises UsageError for a file of other settings or data, DatasetError for one that is damaged."""
         if not self._path.exists():
             return
-        state = torch.load(self._path, weights_only=True)
-        if state["identity"] != self._identity:
+        try:
+            state = torch.load(self._path, weights_only=True)
+            identity, trained = state["identity"], state["trainer"]
+        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError, LookupError, TypeError, ValueError) as cause:
+            message = f"the checkpoint {self._path} is damaged or cut short"
+            raise DatasetError(message, hint=f"rm {self._path}   then training starts again") from cause
+        if identity != self._identity:
             raise UsageError(f"{self._path} was begun with other settings or other data", hint=f"rm {self._path}")
-        trainer.load_state_dict(state["trainer"])
+        trainer.load_state_dict(trained)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from medusakit.artifact.files import make_folder, sha256_file
 from medusakit.artifact.io import Artifact, load_artifact
 from medusakit.artifact.schema import Backbone
-from medusakit.errors import UsageError
+from medusakit.errors import DatasetError, UsageError
 from medusakit.train.capture import capture
 from medusakit.train.dataset import Dataset
 from medusakit.train.distill import distill
@@ -201,12 +201,24 @@ class Pipeline:
         return Place(self.recipe, self.model, self.work, self._book, self.on_progress)
 
     def dataset(self) -> Dataset:
-        """Everything that was distilled and captured, checked against its sha256 once."""
+        """Everything that was distilled and captured, checked against its sha256 once. Raises DatasetError for shards
+        that are damaged or another model's."""
         if self._dataset is None:
             self._book.result("distill")
             folders = [self.work / "distill", *self._capture_folders()]
-            self._dataset = Dataset(folders)
+            found = Dataset(folders)
+            self._check_model(found.backbone)
+            self._dataset = found
         return self._dataset
+
+    def _check_model(self, found: Backbone) -> None:
+        """Another model's states of the same width would train without a word."""
+        if found.fingerprint != self._backbone.fingerprint:
+            raise DatasetError(
+                f"the answers in {self.work} are those of {found.name} ({found.fingerprint[:12]}), but the model is "
+                f"{self._backbone.name} ({self._backbone.fingerprint[:12]})",
+                hint="the model that answered, or another --work and medusa train distill",
+            )
 
     def _capture_folders(self) -> list[Path]:
         """One per answers file, named by its content, so that another file makes another folder."""

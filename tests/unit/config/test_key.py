@@ -29,6 +29,8 @@ def test_text_becomes_a_value(name: str, text: str, value: object) -> None:
         ("temperature", "hot", "--temperature: 'hot' is not a number from 0 to 100"),
         ("top_p", "nan", "--top-p: nan is not a number from 0 to 1"),
         ("top_p", "1.5", "1.5"),
+        ("cache_memory", "inf", "--cache-memory: inf is not a number from 0 up"),
+        ("max_body", "1e999", "inf is not a number"),
         ("max_tokens", "0", "a whole number from 1 up"),
         ("max_tokens", "2.5", "a whole number"),
         ("weights", "fp16", "one of auto, f32, int8, int4"),

@@ -18,6 +18,8 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from medusakit.errors import RuntimeFailure
+from medusakit.server.run import listen
 from tiny import write_hf
 from vocabularies import byte_backend
 
@@ -108,3 +110,27 @@ def test_a_stop_under_load_lets_open_streams_end_whole(process: tuple[str, subpr
         assert json.loads(events[-2])["usage"]["completion_tokens"] == body["max_tokens"]
         assert json.loads(events[-3])["choices"][0]["finish_reason"] == "length"
     assert serve.wait(60) == 0
+
+
+def test_a_second_signal_ends_at_once_and_is_no_fault(process: tuple[str, subprocess.Popen[str]]) -> None:
+    url, serve = process
+    name = httpx.get(f"{url}/v1/models").json()["data"][0]["id"]
+    body = {"model": name, "prompt": "Once", "max_tokens": 3500, "temperature": 1.0, "ignore_eos": True}
+    with ThreadPoolExecutor(1) as pool:
+        (stream,) = under_load(url, "/v1/completions", [body], pool)
+        serve.send_signal(signal.SIGTERM)
+        wait_for(lambda: httpx.get(f"{url}/ready").status_code == 503)
+        serve.send_signal(signal.SIGINT)
+        assert serve.wait(60) == 0  # --drain is longer
+        assert isinstance(stream.exception(), httpx.TransportError)
+    assert serve.stderr is not None
+    told = serve.stderr.read()
+    assert "Traceback" not in told and "some requests were cut off" in told
+
+
+def test_an_address_is_taken_from_the_start() -> None:
+    with listen("127.0.0.1", 0) as first, pytest.raises(RuntimeFailure, match="(?i)already in use"):
+        listen(*first.getsockname())
+    for host in ("nosuch.invalid", "a..b", "a" * 70):
+        with pytest.raises(RuntimeFailure, match="cannot listen on"):
+            listen(host, 0)

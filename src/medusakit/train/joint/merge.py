@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+from safetensors import SafetensorError
 from torch import Tensor
 
-from medusakit.errors import ModelError
+from medusakit.artifact.files import make_folder
+from medusakit.artifact.io import MANIFEST
+from medusakit.artifact.schema import ArtifactManifest
+from medusakit.errors import ModelError, RuntimeFailure, UsageError
 from medusakit.models.resolve import ResolvedModel
 from medusakit.text.tokenizer import Tokenizer, load_tokenizer
 
+HEADS = "medusa"  # folder of the heads within the model's
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
                     "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model")  # fmt: skip
 _PROBES = (
@@ -29,16 +36,49 @@ def trained_part(trained: dict[str, Tensor], part: str) -> dict[str, Tensor]:
     return {name.removeprefix(begin): value for name, value in trained.items() if name.startswith(begin)}
 
 
+def check_out(out: Path, model: Path) -> None:
+    """Whether OUT can be written and what is there may go: before hours of training, not after them.
+
+    model  the folder or file that is trained
+    Raises UsageError for a folder that holds anything else than what an earlier run wrote, or the model itself;
+    RuntimeFailure where nothing can be written.
+    """
+    make_folder(out.parent)
+    if out.exists() and (out.resolve() == model.resolve() or not (out.is_dir() and _replaceable(out))):
+        message = f"{out} exists and was not written by medusa train joint, so it will not be replaced"
+        raise UsageError(message, hint="give another --out")
+    if not os.access(out.parent, os.W_OK):
+        raise RuntimeFailure(f"cannot write {out}", hint="choose a folder that you may write to")
+
+
+def _replaceable(folder: Path) -> bool:
+    if not any(folder.iterdir()):
+        return True
+    try:
+        manifest = ArtifactManifest.model_validate_json((folder / HEADS / MANIFEST).read_bytes())
+    except (OSError, ValidationError):
+        return False
+    return manifest.provenance.metrics.get("joint") is True
+
+
 def save_merged(adapted: Any, resolved: ResolvedModel, folder: Path) -> None:
     """Write the model with its adapter merged (W + alpha / r * B A, float32), which ends the adapter.
 
     adapted   what `with_adapter` made
     resolved  the files of the model as it was, of which the tokenizer comes
-    Raises ModelError where the tokenizer written there would not be the model's own.
+    Raises ModelError where the tokenizer written there would not be the model's own, OSError and RuntimeFailure where
+    the disk is full.
     """
     model = adapted.merge_and_unload()
     _forget_format(model)
-    model.save_pretrained(folder)
+    try:
+        model.save_pretrained(folder)
+    except SafetensorError as cause:  # it has no OSError of its own
+        raise RuntimeFailure(
+            f"cannot write the weights: {cause}", hint="free some space; what was trained is kept"
+        ) from cause
+    for file in folder.glob("*.safetensors"):  # which are written for their owner alone
+        shutil.copymode(folder / "config.json", file)
     save_tokenizer(resolved, folder)
 
 

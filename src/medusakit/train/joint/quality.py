@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +19,7 @@ from medusakit.artifact.files import sha256_file, write_atomic
 from medusakit.errors import MissingExtraError
 from medusakit.llm import LLM
 from medusakit.settings import SamplingParams
-from medusakit.train.joint.merge import trained_part
+from medusakit.train.joint.merge import HEADS, trained_part
 from medusakit.train.joint.net import hidden_states, tuned
 from medusakit.train.joint.run import open_accelerator
 from medusakit.train.joint.scores import Change, Scores, change, difference, tell
@@ -28,6 +31,7 @@ from medusakit.train.shards import Sample
 from medusakit.train.stages import Values, digest
 
 QUALITY = "quality.json"
+_UNREADABLE = (OSError, EOFError, KeyError, ValueError, BadZipFile, zlib.error)
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -43,7 +47,7 @@ def quality_stage(at: JointPlace, licenses: Mapping[str, str], out: Path) -> Val
     """Measure, and write OUT/medusa/quality.json. What is finished (trainings, draws, scores) stays when it is cut."""
     quality = at.config.quality
     inputs = {"trained": sha256_file(at.work / TRAINED), "quality": quality.model_dump(mode="json")}
-    file = out / "medusa" / QUALITY
+    file = out / HEADS / QUALITY
 
     def work() -> Values:
         document = _measure(at, licenses, out)
@@ -149,11 +153,10 @@ def _scores(
 
 
 def _kept(file: Path, key: str, make: Callable[[], Arrays]) -> Arrays:
-    """The arrays of a file, made first if it is not there or was made of something else."""
-    if file.exists():
-        with np.load(file) as stored:
-            if str(stored["key"]) == key:
-                return {name: stored[name] for name in stored.files if name != "key"}
+    """The arrays of a file, made first if it is not there, is damaged or was made of something else."""
+    with suppress(*_UNREADABLE), file.open("rb") as data, np.load(data) as stored:
+        if str(stored["key"]) == key:
+            return {name: stored[name] for name in stored.files if name != "key"}
     made = make()
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, key=np.array(key), **made)
@@ -200,7 +203,7 @@ def _taus(at: JointPlace, prompts: Sequence[Sequence[int]], baseline: Path, out:
                       on_progress=place.on_progress)  # fmt: skip
 
     alone = run(at.resolved.path, baseline, "heads only")
-    both = run(out, out / "medusa", "joint")
+    both = run(out, out / HEADS, "joint")
     found, low, high = ratio(both, alone)
     return {
         "heads_only": round(alone.tau, 4),

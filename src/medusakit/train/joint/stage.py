@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
@@ -28,7 +29,7 @@ from medusakit.train.dataset import Dataset
 from medusakit.train.drafting import always_ids, portable
 from medusakit.train.heads import TrainedHeads, train_heads, untrained_heads
 from medusakit.train.joint.config import JointConfig
-from medusakit.train.joint.merge import save_merged, trained_part
+from medusakit.train.joint.merge import HEADS, check_out, save_merged, trained_part
 from medusakit.train.joint.net import hidden_states, tuned
 from medusakit.train.joint.run import Parts, open_accelerator, train_joint
 from medusakit.train.joint.scores import tell
@@ -91,7 +92,9 @@ class JointPlace:
 
 
 def joint_stage(at: JointPlace, licenses: Mapping[str, str], out: Path) -> Values:
-    """Train, merge, and write OUT. Finished before with the same settings and data, it is not run again."""
+    """Train, merge, and write OUT. Finished before with the same settings and data, it is not run again. Raises
+    UsageError where OUT holds something else."""
+    check_out(out, at.resolved.path)
     recipe, config = at.place.recipe, at.config
     inputs = {
         "joint": config.model_dump(mode="json", exclude={"quality"}),
@@ -126,7 +129,11 @@ def train_heads_and_backbone(
 
 def read_trained(at: JointPlace) -> dict[str, Tensor]:
     """What the stage left."""
-    tensors: dict[str, Tensor] = load_file(at.work / TRAINED)
+    try:
+        tensors: dict[str, Tensor] = load_file(at.work / TRAINED)
+    except (OSError, SafetensorError) as cause:
+        message = f"{at.work / TRAINED} is damaged or cut short"
+        raise DatasetError(message, hint=f"rm {at.work / TRAINED}   then medusa train joint writes it again") from cause
     return tensors
 
 
@@ -192,7 +199,7 @@ def _write(
         source, tokenizer = open_weights(written), load_tokenizer(written)
         backbone = backbone_of(source, tokenizer).model_copy(update={"name": out.name})
         heads = _with(begun, trained_part(trained, "heads"))
-        found = save_heads(folder / "medusa", heads, told.samples, at, backbone, source=source, licenses=licenses,
+        found = save_heads(folder / HEADS, heads, told.samples, at, backbone, source=source, licenses=licenses,
                            metrics={"joint": True})  # fmt: skip
     at.place.book.say("joint", f"{out} is ready: medusa run -m {out}")
     return {"summary": f"{begun.train_tokens:,} tokens; expected tokens a step {found}", "tau_by_budget": found}
