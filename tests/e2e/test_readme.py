@@ -98,3 +98,12 @@ def test_example(example: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert "same as alone: False" not in done.stdout
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_the_plugins_page_is_a_program(tmp_path: Path) -> None:
+    code = "\n".join(block.code for block in blocks("docs/runtimes.md") if block.language == "python")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\d+ tokens in \d+ steps, [1-9]", done.stdout)
