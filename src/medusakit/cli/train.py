@@ -33,7 +33,7 @@ STAGE_HELP = {
     "all": "Every stage in order; finished ones are skipped.",
 }
 
-_TOKENS = "Tokens of answers to make; the recipe's if unset, 150,000 without one."
+_TOKENS = "Tokens of answers to make, at least; the recipe's if unset, 150,000 without one."
 _EPOCHS = "Passes over the answers; the recipe's if unset, 3 without one."
 
 

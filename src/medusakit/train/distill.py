@@ -144,6 +144,8 @@ class _Run:
         begun = sum(len(answer.gen) for answer in wanted)
         done = self._writer.num_tokens + begun if self._config.max_tokens else self._writer.num_samples
         note = f"{self._writer.num_samples:,} answers, {self._tokens_per_s(begun):.0f} tokens/s"
+        if 0 < self._config.max_tokens <= done:
+            note += f"; enough: {len(in_progress)} that were begun are finished"
         self._meter.report(done, note)
 
     def report(self, skipped: int) -> DistillReport:

@@ -13,7 +13,7 @@ class Progress:
 
     done, total  in the stage's own unit (`unit`); total 0: unknown
     rate         units per second of this run, 0.0 while unknown
-    remaining_s  expected seconds to the end, None while unknown
+    remaining_s  expected seconds to the end, None while unknown (also for what goes on beyond the total)
     note         one line for people; with `finished` it is the stage's expectation line
     """
 
@@ -71,5 +71,5 @@ class Meter:
     def _value(self, done: int, now: float, note: str, *, finished: bool) -> Progress:
         made = done - (done if self._first_done is None else self._first_done)
         rate = made / (now - self._start) if now > self._start else 0.0
-        remaining = max(self.total - done, 0) / rate if rate > 0 and self.total else None
+        remaining = (self.total - done) / rate if rate > 0 and self.total > done else None
         return Progress(self.stage, done, self.total, self.unit, rate, 0.0 if finished else remaining, note, finished)

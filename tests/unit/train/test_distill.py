@@ -361,3 +361,14 @@ def test_capture_names_a_bad_line(tmp_path: Path, entry: dict[str, object]) -> N
     with pytest.raises(DatasetError, match="line 2: .*expected"):
         capture(open_runtime(), ChatBytes(), tmp_path / "a.jsonl", tmp_path / "set", backbone=BACKBONE)
     assert not (tmp_path / "set").exists()
+
+
+def test_answers_that_end_beyond_the_total_are_told_and_take_no_known_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("medusakit.train.distill.Meter", partial(Meter, every_s=0.0))
+    seen: list[Progress] = []
+    run(tmp_path, CONFIG.model_copy(update={"max_tokens": 5}), seeds=SEEDS[:3], on_progress=seen.append)
+    beyond = [progress for progress in seen if progress.done >= 5 and not progress.finished]
+    assert beyond
+    assert all("that were begun are finished" in one.note and one.remaining_s is None for one in beyond)
