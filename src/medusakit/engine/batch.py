@@ -119,12 +119,12 @@ class Batch:
         for job in list(self.jobs):
             self._end_if_due(job, now)
 
-    def prefill(self) -> bool:
+    def prefill(self) -> None:
         """A chunk of one prompt; more of it while nobody else decodes. The prompt with the least left is first, so that
         a long one does not hold up the short ones."""
         prompts = [job for job in self.jobs if job.prefill is not None]
         if not prompts:
-            return False
+            return
         self._turn += 1
         job = prompts[0] if self._turn % OLDEST == 0 else min(prompts, key=_num_left)
         assert job.prefill is not None
@@ -139,7 +139,6 @@ class Batch:
                 self.counters.began(session)
                 job.prefill, job.session = None, session
                 self._tell(job)
-        return True
 
     def step(self) -> Outcome | None:
         """One step of all running jobs. If it raises, they end with the error; None then, and if none was running."""

@@ -157,7 +157,7 @@ class Totals:
 class Snapshot:
     """The scheduler at the end of its last step, for /v1/state and /metrics.
 
-    kv_positions  held by all rows; kv_capacity = max_rows x context
+    kv_positions  held by all rows; kv_capacity = max_rows x context; kv_row_bytes: theirs, four bytes a number
     guard_round   the guard's last round of 64 speculative steps, None before the first
     drafting      speculation is switched on, its drafter has not failed and the guard does not rest it
     broken        names of drafters that failed: they rest until heads are swapped or speculation is switched on

@@ -103,7 +103,9 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """topology   the tree of every step; the root alone where decoding is plain or trees are grown anew at every step
+    """How a model drafts.
+
+    topology   the tree of every step; the root alone where decoding is plain or trees are grown anew at every step
     max_nodes  rows of a pass at most, where trees are grown anew at every step
     budget     what is expected of a step with a calibrated static tree
     """
@@ -214,10 +216,10 @@ def _static(
     wishes: Wishes, drafter: HybridDrafter, artifact: Artifact | None, runtime: Runtime, cost: StepCost
 ) -> Speculation:
     """The same tree at every step: all of one that was given, or of the calibrated one what pays."""
-    plain_drafter = drafter.alone if wishes.drafter != HYBRID else drafter
+    chosen = drafter if wishes.drafter == HYBRID else drafter.alone
     expected = None
     if wishes.shaped:
-        topology = given_topology(wishes.tree, plain_drafter.max_depth, plain_drafter.name)
+        topology = given_topology(wishes.tree, chosen.max_depth, chosen.name)
     elif artifact is None:
         raise UsageError(
             "tree: a static one needs heads or a given shape",
@@ -226,11 +228,11 @@ def _static(
     else:
         topology = artifact.topology(MAX_BUDGET)
         if wishes.budget is None:
-            expected = expected_budget(artifact, topology, plain_drafter, runtime, cost)
+            expected = expected_budget(artifact, topology, chosen, runtime, cost)
     num_nodes = min(wishes.budget or (expected.num_nodes if expected else topology.num_nodes), topology.num_nodes)
     topology = topology.prefix(num_nodes)
-    plan = make_plan(plain_drafter, StaticPolicy(topology), num_nodes)
-    return Speculation(plain_drafter, topology, FixedController(plan), budget=expected)
+    plan = make_plan(chosen, StaticPolicy(topology), num_nodes)
+    return Speculation(chosen, topology, FixedController(plan), budget=expected)
 
 
 def _guarded(
