@@ -83,14 +83,7 @@ def run_load(
     address(config.url)
     samples: list[dict[str, Any]] = []
     sizes = [max(config.num_requests, concurrency) for concurrency in config.concurrency]
-    points, done, total = [], 0, sum(sizes)
-
-    def count(timed: Timed) -> None:
-        nonlocal done
-        done += 1
-        if on_request:
-            on_request(done, total, timed.error)
-
+    points, count = [], counter(sum(sizes), on_request)
     for concurrency, size in zip(config.concurrency, sizes, strict=True):
         chosen = [prompts[place % len(prompts)] for place in range(size)]
         timed, seconds = measured(config, concurrency, chosen, count)
@@ -100,6 +93,19 @@ def run_load(
             samples = [{"prompt": prompt, "answers": {"server": one.text}} for prompt, one in asked]
     check_answered(config, points, timed)
     return {"bench": "serve", "config": about(config), "points": points, "samples": samples}
+
+
+def counter(total: int, on_request: OnRequest | None) -> Callable[[Timed], None]:
+    """What tells `on_request` of every request that ended: how many of `total` have, and its error."""
+    done = 0
+
+    def count(timed: Timed) -> None:
+        nonlocal done
+        done += 1
+        if on_request:
+            on_request(done, total, timed.error)
+
+    return count
 
 
 def measured(

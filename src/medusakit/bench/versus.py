@@ -21,6 +21,7 @@ from medusakit.bench.load import (
     about,
     address,
     check_answered,
+    counter,
     measured,
     point,
     reason,
@@ -192,7 +193,7 @@ def _points(
     on_request: OnRequest | None,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     rounds = {one: rounds_of(prompts, config.num_requests, one, num_rounds) for one in config.concurrency}
-    count = _counter(2 * sum(len(part) for found in rounds.values() for part in found), on_request)
+    count = counter(2 * sum(len(part) for found in rounds.values() for part in found), on_request)
     for side in _sides(config, against):
         side.run(1, prompts[:1], lambda timed: None)  # unmeasured: first passes allocate memory
     cost = step_cost(config)
@@ -240,18 +241,6 @@ def _speculation(config: LoadConfig) -> bool:
     except (RuntimeFailure, KeyError, TypeError) as error:
         message = f"{config.url} cannot be switched between speculation and plain decoding: {error}"
         raise UsageError(message, hint="--against URL   the same server with --no-speculation") from None
-
-
-def _counter(total: int, on_request: OnRequest | None) -> Callable[[Timed], None]:
-    done = 0
-
-    def count(timed: Timed) -> None:
-        nonlocal done
-        done += 1
-        if on_request:
-            on_request(done, total, timed.error)
-
-    return count
 
 
 def _seconds(found: Mapping[str, float]) -> float:
