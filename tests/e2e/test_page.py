@@ -192,8 +192,10 @@ def test_a_key_is_asked_for_and_kept_in_memory_only(browser: Any) -> None:
 def test_the_api_page_shows_every_operation_and_its_fields(browser: Any) -> None:
     with opened(browser, 0.0, path="/docs"):
         wait(browser, lambda: find(browser, "#operations").get_attribute("aria-busy") == "false")
-        named = [one.text for one in browser.find_elements("css selector", ".operation summary")]
+        named = [one.text for one in browser.find_elements("css selector", ".operation summary code")]
         assert {"POST /v1/chat/completions", "POST /medusa/generate", "POST /admin/heads", "GET /health"} <= set(named)
+        about = browser.find_elements("css selector", ".operation summary .soft")
+        assert len(about) == len(named) and all(one.text.endswith(".") for one in about)
         chat = browser.find_elements("css selector", ".operation")[named.index("POST /v1/chat/completions")]
         chat.find_element("css selector", "summary").click()
         fields = {one.text for one in chat.find_elements("css selector", "tr th")}

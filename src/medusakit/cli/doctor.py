@@ -113,4 +113,5 @@ def _show(app: App, findings: list[Finding]) -> None:
             app.ui.line(f"{finding.severity}: {finding.code}", "bad" if finding.severity == "error" else "warning")
             app.ui.line(f"  try: {finding.remedy}")
     bad = sum(finding.severity != "info" for finding in findings)
-    app.ui.line(f"{len(findings)} checks, {bad} to look at" if bad else f"{len(findings)} checks, all well")
+    checked = f"{len(findings)} check{'s' if len(findings) != 1 else ''}"
+    app.ui.line(f"{checked}, {bad} to look at" if bad else f"{checked}, all well")

@@ -35,7 +35,7 @@ def test_labels_stand_in_for_ranks():
 
 
 def test_plain_decoding_is_drawn_too():
-    assert summary(PLAIN) == "1 rows · depth 0 · 1 leaves"
+    assert summary(PLAIN) == "1 row · depth 0 · 1 leaf"
     assert draw(PLAIN).splitlines()[0] == "root"
     xml.fromstring(svg(PLAIN))
 

@@ -11,15 +11,22 @@ for (const [path, methods] of Object.entries(api.paths))
 byId("operations").setAttribute("aria-busy", "false");
 
 function drawn(path, method, operation) {
-  const name = element("summary", {}, element("code", { text: `${method.toUpperCase()} ${path}` }));
-  const about = element("p", { text: operation.description ?? operation.summary ?? "" });
+  const [first, rest] = sentences(operation.description ?? operation.summary ?? "");
+  const name = element("code", { text: `${method.toUpperCase()} ${path}` });
+  const head = element("summary", {}, name, element("span", { class: "soft", text: first }));
   const body = operation.requestBody?.content?.["application/json"]?.schema;
   const parts = [
     ...table("Parameters", (operation.parameters ?? []).map((one) => [one.name, one.required, one.schema, one.description])),
     ...(body ? fields(body) : []),
     ...table("Answers", Object.entries(operation.responses).map(([status, one]) => [status, false, null, one.description])),
   ];
-  return element("details", { class: "panel operation" }, name, about, ...parts);
+  return element("details", { class: "panel operation" }, head, ...(rest ? [element("p", { text: rest })] : []), ...parts);
+}
+
+/** A text's first sentence, and what follows it. */
+function sentences(text) {
+  const end = text.indexOf(". ");
+  return end < 0 ? [text, ""] : [text.slice(0, end + 1), text.slice(end + 2)];
 }
 
 /** The fields of a body, those of its objects under names with dots. */
