@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from medusakit.errors import RuntimeFailure
 from medusakit.server.app import create_app
 from medusakit.server.logs import LOGGER, JsonLines
 from medusakit.server.service import Service, Serving
+
+LOADING_S = 1.0  # that the end waits for a model that is being loaded
 
 Load = Callable[[], Serving]
 
@@ -88,7 +91,8 @@ class _Server(uvicorn.Server):
 
     def load(self, load: Load, on_ready: Callable[[Serving], None]) -> None:
         """In a thread of its own, which nobody waits for: whoever stops the server while it loads need not wait."""
-        threading.Thread(target=self._load, args=(load, on_ready), name="loading", daemon=True).start()
+        self._loading = threading.Thread(target=self._load, args=(load, on_ready), name="loading", daemon=True)
+        self._loading.start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Signals are not passed on afterwards: a drained server has ended well."""
@@ -99,12 +103,16 @@ class _Server(uvicorn.Server):
         self._draining.start()
 
     def close(self) -> None:
-        """Where a second signal came, end what the first one waits for: a step of the model that still ran while the
-        interpreter ends would abort the process."""
-        if self._draining is not None:
-            if self._draining.is_alive():
-                self._service.cut()
-            self._draining.join()
+        """After a signal: native code that still runs on another thread while the interpreter ends aborts the process.
+        Where it is a step of the model, that is ended; where a model is being loaded, the process ends here."""
+        if self._draining is None:
+            return
+        self._loading.join(LOADING_S)
+        if self._loading.is_alive():
+            logging.shutdown()
+            os._exit(0)
+        self._service.cut()
+        self._draining.join()
 
     def _load(self, load: Load, on_ready: Callable[[Serving], None]) -> None:
         try:
@@ -112,7 +120,8 @@ class _Server(uvicorn.Server):
             self._service.opened(serving)
             on_ready(serving)
         except BaseException as error:
-            self.failure = error
+            if self._draining is None:  # else the address is closed by now, and nobody waits for the model
+                self.failure = error
             self._service.failed()
             self.should_exit = True
 

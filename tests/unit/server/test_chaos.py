@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,9 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def process(model: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """`medusa serve` on its own, ready."""
+@contextmanager
+def started(model: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """`medusa serve` on its own."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -77,16 +78,23 @@ def process(model: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | places) as found:
         url = f"http://127.0.0.1:{port}"
         try:
-            wait_for(lambda: found.poll() is not None or answers(url))
-            assert found.poll() is None, found.stderr and found.stderr.read()
             yield url, found
         finally:
             found.kill()
 
 
-def answers(url: str) -> bool:
+@pytest.fixture
+def process(model: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Ready."""
+    with started(model) as (url, found):
+        wait_for(lambda: found.poll() is not None or answers(url, "/ready"))
+        assert found.poll() is None, found.stderr and found.stderr.read()
+        yield url, found
+
+
+def answers(url: str, path: str) -> bool:
     try:
-        return httpx.get(f"{url}/ready").status_code == 200
+        return httpx.get(url + path).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -126,6 +134,16 @@ def test_a_second_signal_ends_at_once_and_is_no_fault(process: tuple[str, subpro
     assert serve.stderr is not None
     told = serve.stderr.read()
     assert "Traceback" not in told and "some requests were cut off" in told and '"all_done": false' in told
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.2, 0.4])
+def test_a_stop_while_the_model_is_loaded_is_no_fault(model: Path, after_s: float) -> None:
+    with started(model) as (url, serve):
+        wait_for(lambda: answers(url, "/health"))
+        time.sleep(after_s)
+        serve.send_signal(signal.SIGTERM)
+        assert serve.wait(60) == 0
+        assert serve.stderr is not None and "error" not in serve.stderr.read()
 
 
 def test_an_address_is_taken_from_the_start() -> None:
