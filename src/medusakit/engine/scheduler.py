@@ -96,7 +96,7 @@ class Scheduler:
     @property
     def capacity(self) -> int:
         """Jobs that may be open together."""
-        return self.settings.max_rows + self.settings.max_queue
+        return self._room.capacity
 
     def start(self) -> None:
         """Start the inference thread."""

@@ -65,9 +65,13 @@ class Room:
         self._job_s = FIRST_GUESS_S
         self.num_open = 0
 
+    @property
+    def capacity(self) -> int:
+        return self._rows + self._queue
+
     def take(self) -> None:
         """One more. Raises QueueFullError, which says when there may be room again."""
-        if self.num_open >= self._rows + self._queue:
+        if self.num_open >= self.capacity:
             seconds = max(1.0, self._job_s * (1 + self.num_open - self._rows) / self._rows)
             raise QueueFullError(
                 f"{self.num_open} requests are open, as many as may be ({self._rows} decode, {self._queue} wait)",
