@@ -33,12 +33,17 @@ class AnswerFailed(Exception):
 
 @dataclass(slots=True)
 class _Progress:
-    """Of one answer. Times are the clock's."""
+    """Of one answer. Times are the clock's. num_told: tokens that came, also of an answer that has no end."""
 
     first_s: float | None = None
     last_s: float | None = None
     cached_tokens: int = 0
+    num_told: int = 0
     result: GenerationResult | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_told if self.result is None else self.result.stats.num_tokens
 
 
 @dataclass(slots=True)
@@ -136,6 +141,7 @@ class Answering:
             self.metrics.on_tokens(gap_s, (event.node for event in update.events if event.from_draft))
             answer.first_s = told.at_s if answer.first_s is None else answer.first_s
             answer.last_s = told.at_s
+            answer.num_told += len(update.events)
         if update.error is not None:
             raise self._failed(update.error)
         if update.result is not None and update.result.finish_reason == "cancelled":
@@ -169,7 +175,7 @@ class Answering:
         results = [answer.result for answer in self._answers.values() if answer.result is not None]
         first = next((answer for answer in self._answers.values() if answer.result is not None), None)
         finished = self._finished(first, first.result) if first and first.result else Finished(None, None, 0.0, None)
-        tokens, steps = sum(one.stats.num_tokens for one in results), sum(one.stats.num_steps for one in results)
+        whole, steps = sum(one.stats.num_tokens for one in results), sum(one.stats.num_steps for one in results)
         return {
             "request_id": self.request_id,
             "path": self.path,
@@ -177,8 +183,8 @@ class Answering:
             "stream": self.streamed,
             "prompt_tokens": sum(map(len, self.asked.prompts)),
             "cached_tokens": sum(answer.cached_tokens for answer in self._answers.values()),
-            "tokens": tokens,
-            "tokens_per_step": round((tokens - len(results)) / steps, 3) if steps else None,
+            "tokens": sum(answer.num_tokens for answer in self._answers.values()),
+            "tokens_per_step": round((whole - len(results)) / steps, 3) if steps else None,
             "finish_reasons": [ending(self.asked.calling, one) for one in results],
             "ttft_ms": _ms(finished.ttft_s),
             "tpot_ms": _ms(finished.tpot_s),

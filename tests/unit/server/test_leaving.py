@@ -1,6 +1,7 @@
 """Clients that leave, stall or are cut off: nothing keeps running for them."""
 
 import asyncio
+import json
 import socket
 import time
 
@@ -166,7 +167,8 @@ async def drain_while_asking(service, url):
     return await draining, ready.status_code, refused.status_code, refused.json()["error"]["code"]
 
 
-def test_draining_has_an_end():
+def test_draining_has_an_end(caplog):
+    caplog.set_level("INFO", LOGGER.name)
     service, scheduler = service_of(scripted("abc "), Options(drain_s=0.1), pause_s=0.02)
     with listening(service) as url:
         body = {"model": "toy", "prompt": "x", "max_tokens": 3000, "stream": True}
@@ -174,8 +176,11 @@ def test_draining_has_an_end():
             lines = response.iter_lines()
             next(lines)
             assert not service.drain()
-            assert '"code": "cancelled"' in [line for line in lines if line][-1]
+            rest = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    assert rest[-1]["error"]["code"] == "cancelled"
     assert not scheduler.open
+    (logged,) = (record.fields for record in caplog.records if record.getMessage() == "request")
+    assert logged["outcome"] == "cancelled" and logged["tokens"] > len(rest) - 1 > 0  # a chunk holds one or more
 
 
 GARBAGE = {
