@@ -152,7 +152,7 @@ def _recommended(manifest: Path) -> dict[str, Any]:
     try:
         recipe = json.loads(manifest.read_text(encoding="utf-8"))["provenance"]["recipe"]
         return dict(recipe.get("defaults", {}))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 

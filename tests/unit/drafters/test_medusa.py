@@ -107,6 +107,8 @@ def test_limits_are_checked() -> None:
         drafter.propose([state_at(0, ids, hidden)], Topology.chain(4))
     with pytest.raises(ArtifactError, match="depth = 6"):
         medusa_params(MEDUSA.model_copy(update={"depth": 6}))
+    with pytest.raises(ArtifactError, match=r"params\.blocks"):  # each would be looked for
+        medusa_params(MEDUSA.model_copy(update={"params": {"blocks": 10**12}}))
     with pytest.raises(ArtifactError, match=r"params\.projection = 'both'"):
         medusa_params(MEDUSA.model_copy(update={"params": {"projection": "both"}}))
 

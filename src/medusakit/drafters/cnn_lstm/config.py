@@ -19,7 +19,7 @@ class CnnLstmParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    window: int = Field(4, ge=2)
+    window: int = Field(4, ge=2, le=65_536)
     cell: int = Field(512, ge=1)
 
 

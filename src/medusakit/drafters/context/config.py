@@ -23,7 +23,7 @@ class ContextParams(BaseModel):
 
     heads: int = Field(4, ge=1)
     inner: int = Field(1280, ge=1)
-    window: int = Field(256, ge=2)
+    window: int = Field(256, ge=2, le=65_536)
 
     @property
     def width(self) -> int:

@@ -12,6 +12,7 @@ from medusakit.errors import ArtifactError
 
 FAMILY = "medusa"
 MAX_HEADS = 5
+MAX_BLOCKS = 64  # each is a tensor that is looked for
 
 
 class MedusaParams(BaseModel):
@@ -23,7 +24,7 @@ class MedusaParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    blocks: int = Field(1, ge=0)
+    blocks: int = Field(1, ge=0, le=MAX_BLOCKS)
     projection: Literal["shared", "own"] = "shared"
 
 
