@@ -22,7 +22,8 @@ HEAT = ((239, 243, 255), (189, 215, 231), (107, 174, 214), (49, 130, 189), (8, 8
 def summary(topology: Topology, acceptance: Sequence[float] | None = None) -> str:
     """One line: size, depth, leaves and, with acceptance, the tokens per step that are expected."""
     leaves = sum(not children for children in topology.children)
-    text = f"{topology.num_nodes} {'row' if topology.num_nodes == 1 else 'rows'} · depth {topology.max_depth} · {leaves} {'leaf' if leaves == 1 else 'leaves'}"
+    rows, tips = "row" if topology.num_nodes == 1 else "rows", "leaf" if leaves == 1 else "leaves"
+    text = f"{topology.num_nodes} {rows} · depth {topology.max_depth} · {leaves} {tips}"
     return text if acceptance is None else f"{text} · expected tau {1 + sum(acceptance):.2f}"
 
 
