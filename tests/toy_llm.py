@@ -16,7 +16,8 @@ from medusakit.artifact.io import load_artifact
 from medusakit.drafters.draft_model.drafter import DraftModelDrafter
 from medusakit.engine.jobs import SchedulerSettings
 from medusakit.engine.loading import Loaded
-from medusakit.engine.speculation import Wishes, speculation
+from medusakit.engine.speculation import speculation
+from medusakit.engine.wishes import Wishes
 from medusakit.llm import LLM
 from medusakit.models.resolve import ResolvedModel
 from medusakit.runtimes.base import Runtime

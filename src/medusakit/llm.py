@@ -17,11 +17,11 @@ from medusakit.engine.controller import ChosenController, Controller, PlainContr
 from medusakit.engine.conversation import Chat
 from medusakit.engine.engine import Engine
 from medusakit.engine.events import GenerationResult
-from medusakit.engine.loading import Loaded, RuntimeWishes, load_parts
+from medusakit.engine.loading import Loaded, load_parts
 from medusakit.engine.plan import Plan
 from medusakit.engine.prompt import Prompt, prompt_ids, short, token_ids
-from medusakit.engine.speculation import MAX_LEAVES, Wishes
 from medusakit.engine.stream import Stream
+from medusakit.engine.wishes import MAX_LEAVES, RuntimeWishes, Wishes
 from medusakit.errors import UsageError
 from medusakit.runtimes.base import Runtime
 from medusakit.settings import SamplingParams

@@ -22,7 +22,7 @@ from medusakit.artifact.io import MANIFEST, TENSORS
 from medusakit.drafters.hybrid.drafter import HybridDrafter
 from medusakit.drafters.registry import DRAFT_MODEL, FAMILIES
 from medusakit.engine.choices import LEAST_STATIC
-from medusakit.engine.speculation import Wishes
+from medusakit.engine.wishes import Wishes
 from medusakit.errors import UsageError
 from medusakit.settings import SamplingParams
 from medusakit.tree.cost import StepCost

@@ -19,7 +19,7 @@ from medusakit.bench.degraded import shuffled
 from medusakit.bench.summary import Turn
 from medusakit.bench.turns import Asked, rotated, warm_up
 from medusakit.bench.workloads import Question, load_suite, spread
-from medusakit.engine.speculation import Wishes
+from medusakit.engine.wishes import Wishes
 from medusakit.llm import LLM
 from medusakit.settings import SamplingParams
 from medusakit.text.chat import chat_ids

@@ -17,7 +17,8 @@ from medusakit.engine.controller import Controller, FixedController
 from medusakit.engine.loading import Loaded
 from medusakit.engine.plan import make_plan
 from medusakit.engine.remembered import remembered_cost
-from medusakit.engine.speculation import Speculation, Wishes, speculation
+from medusakit.engine.speculation import Speculation, speculation
+from medusakit.engine.wishes import Wishes
 from medusakit.runtimes.onnx.session import default_threads
 from medusakit.tree.policy import StaticPolicy
 from medusakit.tree.topology import Topology

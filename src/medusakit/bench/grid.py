@@ -20,7 +20,7 @@ from medusakit.bench.contest import PLAIN as PLAIN_NAME
 from medusakit.bench.contest import Contest, ContestConfig, OnTurns, run_contest
 from medusakit.drafters.base import Drafter
 from medusakit.engine.controller import Controller, PlainController
-from medusakit.engine.speculation import Wishes
+from medusakit.engine.wishes import Wishes
 from medusakit.errors import ArtifactError, UsageError
 from medusakit.llm import LLM
 from medusakit.tree.search import dense_grid

@@ -13,7 +13,7 @@ from medusakit.bench.equality import equality_summary
 from medusakit.bench.summary import Turn, mode_summary, predicted, speedups
 from medusakit.bench.turns import Asked, Differences, answered_turns, collect, speeds
 from medusakit.bench.workloads import load_suite
-from medusakit.engine.speculation import Wishes
+from medusakit.engine.wishes import Wishes
 from medusakit.errors import UsageError
 from medusakit.llm import LLM
 from medusakit.settings import SamplingParams

@@ -13,7 +13,7 @@ from medusakit.errors import UsageError
 
 if TYPE_CHECKING:
     from medusakit.cli.ui import Ui
-    from medusakit.engine.speculation import Wishes
+    from medusakit.engine.wishes import Wishes
     from medusakit.settings import SamplingParams
 
 OnTurns = Callable[[int, int, str], None]  # done, total, note
@@ -35,7 +35,7 @@ def workload_params(app: App, max_tokens: int) -> SamplingParams:
 def wishes(app: App) -> Wishes:
     """What `App.load` asks of speculation."""
     from medusakit.cli.trees import read_tree
-    from medusakit.engine.speculation import Wishes
+    from medusakit.engine.wishes import Wishes
 
     config, tree = app.config, read_tree(app.config.tree)
     return Wishes(config.drafter, tree, config.budget, config.dynamic_tree, config.max_leaves, config.breaker_rho)

@@ -12,7 +12,8 @@ from medusakit.drafters.hybrid.drafter import HybridDrafter
 from medusakit.drafters.registry import DRAFT_MODEL, HEADLESS, WITHOUT_HEADS
 from medusakit.engine.loading import Loaded
 from medusakit.engine.plan import Plan
-from medusakit.engine.speculation import Wishes, build_drafter, with_trees
+from medusakit.engine.speculation import build_drafter, with_trees
+from medusakit.engine.wishes import Wishes
 from medusakit.errors import UsageError
 from medusakit.tree.given import GivenTree, TreeWish, checked
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from medusakit.artifact.find import find_heads
 from medusakit.artifact.io import Artifact
 from medusakit.artifact.rope import aligned
-from medusakit.config import nearest
 from medusakit.drafters.draft_model.drafter import DraftModelDrafter
 from medusakit.drafters.draft_model.load import load_draft_model
 from medusakit.drafters.registry import WITHOUT_HEADS
 from medusakit.engine.deviations import record_trip
 from medusakit.engine.remembered import CostWatch, remembered_cost
-from medusakit.engine.speculation import PLAIN_DECODING, Speculation, Wishes, speculation
+from medusakit.engine.speculation import PLAIN_DECODING, Speculation, speculation
+from medusakit.engine.wishes import RuntimeWishes, Wishes
 from medusakit.errors import UsageError
 from medusakit.models.resolve import ResolvedModel, open_weights, resolve
 from medusakit.models.spec import WeightSource
@@ -23,20 +23,6 @@ from medusakit.runtimes.onnx.runtime import load_onnx
 from medusakit.runtimes.onnx.session import default_threads
 from medusakit.text.tokenizer import Tokenizer, load_tokenizer
 from medusakit.tree.cost import StepCost
-
-RUNTIMES = ("onnx", "torch")
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeWishes:
-    """What is asked of the runtime; see `LLM.load`. name: one of RUNTIMES."""
-
-    name: str = "onnx"
-    device_map: str | None = None
-    weights: str = "auto"
-    threads: int | None = None
-    max_rows: int = 1
-    max_context: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +66,7 @@ def load_parts(
 ) -> Loaded:
     """Open everything; see `LLM.load` for arguments and errors."""
     wishes.check(heads)
+    runtime.check()
     threads = runtime.threads or default_threads()
     resolved = resolve(model, offline=offline)
     source, start = _opened(resolved, runtime)
@@ -162,12 +149,7 @@ def _heads(
 def _opened(resolved: ResolvedModel, wishes: RuntimeWishes) -> tuple[WeightSource, Callable[[WeightSource], Runtime]]:
     """The weights, and what makes a runtime of them or of the same with another rope: heads that do not fit are told
     before minutes of building."""
-    name, device_map = wishes.name, wishes.device_map
-    if name not in RUNTIMES:
-        raise UsageError(f"runtime {name!r} is not known", hint=f"--runtime {nearest(name, RUNTIMES) or 'onnx'}")
-    if name == "onnx":
-        if device_map is not None:
-            raise UsageError(f"device map {device_map!r} needs the torch runtime", hint="--runtime torch")
+    if wishes.name == "onnx":
         return open_weights(resolved), lambda source: load_onnx(
             source,
             weights=wishes.weights,
@@ -183,7 +165,7 @@ def _opened(resolved: ResolvedModel, wishes: RuntimeWishes) -> tuple[WeightSourc
         threads=wishes.threads,
         max_rows=wishes.max_rows,
         max_context=wishes.max_context,
-        device_map=device_map,
+        device_map=wishes.device_map,
     )
     return parts.source, lambda source: parts.runtime
 

@@ -6,17 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from medusakit.artifact.io import Artifact
-from medusakit.config import nearest
 from medusakit.drafters.base import Drafter
 from medusakit.drafters.draft_model.drafter import BEAM as DRAFT_MODEL_BEAM
 from medusakit.drafters.draft_model.drafter import DraftModelDrafter
 from medusakit.drafters.hybrid.drafter import NAME as HYBRID
 from medusakit.drafters.hybrid.drafter import HybridDrafter, Source
 from medusakit.drafters.registry import (
-    DRAFT_MODEL,
-    FAMILIES,
     HEADLESS,
-    WITHOUT_HEADS,
     headless_drafter,
     load_drafter,
 )
@@ -24,81 +20,22 @@ from medusakit.engine.controller import Controller, FixedController, GuardedCont
 from medusakit.engine.guard import Guard, Round
 from medusakit.engine.measure import draft_seconds
 from medusakit.engine.plan import make_plan
+from medusakit.engine.wishes import MAX_WISHED, Wishes
 from medusakit.errors import UsageError
 from medusakit.models.spec import WeightSource
 from medusakit.runtimes.base import Capabilities, Runtime
 from medusakit.tree.cost import Budget, Rate, StepCost, best_of, budgets
-from medusakit.tree.given import AUTO, DYNAMIC, STATIC, GivenTree, given_topology
+from medusakit.tree.given import given_topology
 from medusakit.tree.policy import DynamicPolicy, StaticPolicy
 from medusakit.tree.topology import PLAIN, Beam, Topology
 
 OTHER_S = 3e-4  # walk, commit and emit of one row, measured on the embedded model (docs/performance.md)
 GROW_S = 2e-4  # growing and merging the drafts of one row
 MAX_BUDGET = 64  # that is chosen here
-MAX_WISHED = 256  # nodes and leaves that may be asked for
-MAX_LEAVES = 16
 BRANCHING = 8
 # Nodes of a level that the heads keep, for trees of up to so many nodes: what pays on a CPU is under a dozen, and every
 # node costs time. Deeper levels keep as many as the last.
 HEADS_WIDTHS = {12: (5, 4, 3, 2, 2), 24: (8, 6, 5, 4, 3), MAX_WISHED: (12, 10, 8, 6, 5)}
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What is asked of speculation; see `LLM.load`. tree: as `tree.given.checked` gives it."""
-
-    drafter: str | None = None
-    tree: GivenTree = AUTO
-    budget: int | None = None
-    dynamic: bool = True
-    max_leaves: int = MAX_LEAVES
-    breaker_rho: float | None = None
-    draft_model: str | None = None
-
-    def family(self) -> str | None:
-        """Of heads, if one was asked for."""
-        return self.drafter if self.drafter in FAMILIES else None
-
-    @property
-    def shaped(self) -> bool:
-        """Whether the tree was given, by its shape or node by node."""
-        return self.tree not in (AUTO, DYNAMIC, STATIC)
-
-    @property
-    def grown(self) -> bool:
-        """Whether trees are to be grown anew at every step."""
-        return self.tree == DYNAMIC or (self.tree == AUTO and self.dynamic)
-
-    def check(self, heads: str) -> None:
-        """Raises UsageError for a drafter that is none, for heads together with one that needs none, for a second model
-        without its drafter or the other way round, and for numbers out of range."""
-        known = (HYBRID, *FAMILIES, *WITHOUT_HEADS)
-        if self.drafter not in (None, *known):
-            raise UsageError(
-                f"drafter {self.drafter!r} is not known; with heads: {', '.join(FAMILIES)}; without: "
-                f"{', '.join(WITHOUT_HEADS)}; together: {HYBRID}",
-                hint=f"--drafter {nearest(str(self.drafter), known) or HYBRID}",
-            )
-        if self.drafter in WITHOUT_HEADS and heads not in ("auto", "none"):
-            raise UsageError(
-                f"drafter {self.drafter} needs no heads, but {heads} was given", hint="leave out one of the two"
-            )
-        if (self.drafter == DRAFT_MODEL) != (self.draft_model is not None):
-            raise UsageError(
-                f"drafter {self.drafter}, draft model {self.draft_model}: one needs the other",
-                hint=f"--drafter {DRAFT_MODEL} --draft-model MODEL   (a smaller one of the same vocabulary)",
-            )
-        self._check_numbers()
-
-    def _check_numbers(self) -> None:
-        for name, value in (("budget", self.budget), ("max_leaves", self.max_leaves)):
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if value is not None and not (whole and 1 <= value <= MAX_WISHED):
-                message = f"{name} is {value!r}; expected a number of nodes from 1 to {MAX_WISHED}"
-                raise UsageError(message, hint=f"{name}=8")
-        rho = self.breaker_rho
-        if rho is not None and not (isinstance(rho, int | float) and 0 <= rho <= 1):
-            raise UsageError(f"breaker_rho is {rho!r}; expected a number from 0 to 1", hint="breaker_rho=0.85")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ from medusakit.artifact.io import Artifact, check_fits, load_artifact
 from medusakit.drafters.base import DraftState, show_step
 from medusakit.engine.plan import Plan
 from medusakit.engine.prefixes import PrefixCache
-from medusakit.engine.speculation import Wishes, speculation
+from medusakit.engine.speculation import speculation
+from medusakit.engine.wishes import Wishes
 from medusakit.errors import UnsupportedModelError, UsageError
 from medusakit.integrations.rule import ProcessorRule
 from medusakit.runtimes.base import Runtime, Scores

@@ -16,7 +16,8 @@ from medusakit.engine.controller import FixedController, GuardedController, Plai
 from medusakit.engine.engine import Engine
 from medusakit.engine.loading import Loaded, other_drafting
 from medusakit.engine.plan import PLAIN_PLAN
-from medusakit.engine.speculation import MAX_BUDGET, Wishes, heads_beam
+from medusakit.engine.speculation import MAX_BUDGET, heads_beam
+from medusakit.engine.wishes import Wishes
 from medusakit.errors import UsageError
 from medusakit.llm import LLM
 from medusakit.models.resolve import ResolvedModel

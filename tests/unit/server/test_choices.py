@@ -14,7 +14,7 @@ from medusakit.engine.choices import MAX_KEPT, Choices
 from medusakit.engine.engine import Engine
 from medusakit.engine.jobs import SchedulerSettings
 from medusakit.engine.scheduler import Scheduler
-from medusakit.engine.speculation import Wishes
+from medusakit.engine.wishes import Wishes
 from medusakit.errors import UsageError
 from medusakit.llm import LLM
 from medusakit.models.resolve import ResolvedModel
