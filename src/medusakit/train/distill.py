@@ -31,7 +31,7 @@ class DistillConfig(BaseModel):
     shard_tokens    tokens of a shard: what a kill may lose
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     rows: int = Field(default=32, ge=1)
     max_new_tokens: int = Field(default=256, ge=1)

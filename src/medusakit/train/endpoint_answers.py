@@ -36,7 +36,7 @@ _AGREE = 0.5  # share of answers whose count must be that of the local tokenizer
 class EndpointConfig(BaseModel):
     """Who answers. api_key_env: name of the variable that holds the key; the key itself is stored nowhere."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     url: str
     model: str = ""

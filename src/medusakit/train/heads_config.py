@@ -25,7 +25,7 @@ class HeadsConfig(BaseModel):
     held_out        share of conversations kept apart for calibration
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     family: str = "hydra"
     depth: int = Field(5, ge=1)
@@ -47,7 +47,7 @@ class HeadsConfig(BaseModel):
     averaging: float = Field(0.998, ge=0, lt=1)
     bf16: bool = True
     held_out: float = Field(0.05, gt=0, lt=1)
-    seed: int = 0
+    seed: int = Field(0, ge=0)
 
     def drafter(self, vocab_size: int) -> DrafterConfig:
         """The artifact's description of the drafter."""

@@ -38,7 +38,7 @@ class Recipe(BaseModel):
     tree_nodes  drafted nodes of the calibrated tree; each machine takes the prefix that pays there
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     model: str = "smollm2"
     weights: str = "f32"
@@ -69,7 +69,7 @@ def read_recipe(path: Path) -> Recipe:
             f"the recipe {path} cannot be read: {cause}",
             hint="correct the recipe, or leave out --recipe for the defaults",
         ) from cause
-    except tomllib.TOMLDecodeError as cause:
+    except (tomllib.TOMLDecodeError, RecursionError) as cause:  # the latter: nested deeper than Python's stack
         raise ConfigError(
             f"the recipe {path} is not TOML: {cause}", hint="correct the recipe, or leave out --recipe for the defaults"
         ) from cause

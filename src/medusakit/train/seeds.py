@@ -31,14 +31,14 @@ class SeedConfig(BaseModel):
     max_chars    longer prompts are left out (prefill costs as much as generating)
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     templates: int = Field(default=6000, ge=0)
     files: tuple[str, ...] = ()
     answered: tuple[str, ...] = ()
     turn_shares: tuple[float, ...] = (0.6, 0.1)
     max_chars: int = Field(default=1500, ge=1)
-    seed: int = 0
+    seed: int = Field(0, ge=0)
 
 
 @dataclass(frozen=True, slots=True)

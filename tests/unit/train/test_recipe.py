@@ -46,7 +46,12 @@ def test_file_names_are_relative_to_the_recipe(tmp_path: Path) -> None:
         ('modell = "x"', "unknown key modell, did you mean model"),
         ("[distill]\nrows = 0", "distill.rows"),
         ("[heads]\nlearning_rate = -1", "heads.learning_rate"),
+        ("[heads]\nlearning_rate = inf", "heads.learning_rate"),
+        ("[heads]\nepochs = 1e400", "heads.epochs"),
+        ("[heads]\nseed = -1", "heads.seed"),
+        ("[joint]\nlambda0 = inf", "joint.lambda0"),
         ("[seeds", "is not TOML"),
+        ("a = " + "[" * 50_000, "is not TOML"),
         ('capture = ["nowhere.jsonl"]', "nowhere.jsonl, which is not there"),
     ],
 )

@@ -19,7 +19,7 @@ class QualityConfig(BaseModel):
     tasks           score a small fixed set of questions with lm-eval
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     prompts: int = Field(40, ge=1)
     max_new_tokens: int = Field(128, ge=2)
@@ -46,7 +46,7 @@ class JointConfig(BaseModel):
     quantised      the backbone in 4-bit NF4 by bitsandbytes, on CUDA (QLoRA)
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     objective: Literal["distill", "data"] = "distill"
     teacher: Literal["stored", "computed"] = "stored"
