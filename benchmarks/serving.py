@@ -9,6 +9,7 @@
                  rows and evicted prefixes leave behind changes no output
     disconnect   passes that a request still gets after its client has gone
     soak         many streaming clients, a third of which leave early: errors, memory, rows left running
+    tools        calls of functions: valid, the same with and without speculation, and how fast, in turns
 
 Each starts a server of its own. Throughput at several concurrencies: `medusa bench serve --toggle`.
 """
@@ -28,6 +29,7 @@ from typing import Any
 from served import CHAT, GENERATE, Served, frames
 from serving_equality import equality
 from serving_isolation import isolation
+from serving_tools import tools
 
 from medusakit.bench.circumstances import machine, versions
 from medusakit.bench.workloads import load_suite
@@ -238,6 +240,7 @@ CHECKS = {
     "isolation": isolation,
     "disconnect": disconnect,
     "soak": soak,
+    "tools": tools,
 }
 
 
@@ -247,7 +250,7 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--weights", default="f32")
     parser.add_argument("--requests", type=int, default=200, help="of equality")
-    parser.add_argument("--questions", type=int, default=16, help="of tpot and isolation")
+    parser.add_argument("--questions", type=int, default=16, help="of tpot, isolation and tools")
     parser.add_argument("--max-tokens", type=int, default=128, help="of tpot")
     parser.add_argument("--chats", type=int, default=6, help="of second-turn; four times as many of disconnect")
     parser.add_argument("--clients", type=int, default=64, help="of soak")
