@@ -31,7 +31,7 @@ class HeadsConfig(BaseModel):
     depth: int = Field(5, ge=1)
     params: dict[str, Any] = Field(default_factory=dict)
     draft_vocab: int = Field(8192, ge=0)
-    max_tokens: int = Field(0, ge=0)
+    max_tokens: int = Field(default=0, ge=0)
     epochs: float = Field(3.0, gt=0)
     batch_rows: int = Field(500, ge=1)
     learning_rate: float = Field(2e-3, gt=0)
@@ -47,7 +47,7 @@ class HeadsConfig(BaseModel):
     averaging: float = Field(0.998, ge=0, lt=1)
     bf16: bool = True
     held_out: float = Field(0.05, gt=0, lt=1)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
 
     def drafter(self, vocab_size: int) -> DrafterConfig:
         """The artifact's description of the drafter."""

@@ -38,7 +38,7 @@ class SeedConfig(BaseModel):
     answered: tuple[str, ...] = ()
     turn_shares: tuple[float, ...] = (0.6, 0.1)
     max_chars: int = Field(default=1500, ge=1)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
 
 
 @dataclass(frozen=True, slots=True)
