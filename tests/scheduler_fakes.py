@@ -10,7 +10,8 @@ from medusakit.drafters.base import DraftState
 from medusakit.engine.engine import Engine
 from medusakit.engine.events import GenerationResult
 from medusakit.engine.jobs import Job, SchedulerSettings, Update
-from medusakit.engine.scheduler import Scheduler, Ticket
+from medusakit.engine.open_job import Ticket
+from medusakit.engine.scheduler import Scheduler
 from medusakit.settings import SamplingParams
 from medusakit.tree.topology import Topology
 

@@ -66,7 +66,9 @@ class _Sums:
 
 
 class Guard:
-    """cost         T(n, context); today's pace against it is learnt from the steps themselves
+    """Says at every step whether the next one drafts, and is told what that brought.
+
+    cost         T(n, context); today's pace against it is learnt from the steps themselves
     breaker_rho  a round is bad if its rho_eff is under this, instead of by its speed; 0.85, say
     on_trip      told the round that tripped the breaker
     """

@@ -29,7 +29,9 @@ class _Entry:
 
 
 class PrefixCache:
-    """max_bytes     of all keys together, and of one key; the entry that was used longest ago goes first
+    """Not thread-safe: it belongs to the engine's thread.
+
+    max_bytes     of all keys together, and of one key; the entry that was used longest ago goes first
     least         prefixes shorter than this are neither kept nor used: every chat begins with the same few tokens
     block_tokens  positions are kept and reused in whole blocks of so many; what is over, is run again
     max_blocks    of all entries together; None: as many as the bytes hold

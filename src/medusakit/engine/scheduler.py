@@ -14,11 +14,12 @@ from dataclasses import replace
 from itertools import count
 from typing import Protocol
 
-from medusakit.engine.batch import Batch, OpenJob, late
+from medusakit.engine.batch import Batch
 from medusakit.engine.controller import GuardedController
 from medusakit.engine.drafting import DrafterFailure
 from medusakit.engine.engine import Engine
 from medusakit.engine.jobs import Job, Listener, SchedulerSettings, Snapshot
+from medusakit.engine.open_job import OpenJob, Ticket, late
 from medusakit.engine.prefixes import PrefixCache
 from medusakit.engine.speculation import Speculation
 from medusakit.engine.step import Outcome
@@ -35,22 +36,6 @@ class HasEngine(Protocol):
 
     @property
     def engine(self) -> Engine: ...
-
-
-class Ticket:
-    """A job that was submitted."""
-
-    def __init__(self, job: OpenJob, wake: Callable[[], None]) -> None:
-        self._job, self._wake = job, wake
-
-    @property
-    def id(self) -> int:
-        return self._job.id
-
-    def cancel(self) -> None:
-        """End the job within one step; from any thread, also after its end. Its last update has no events."""
-        self._job.cancelled = True
-        self._wake()
 
 
 class Scheduler:

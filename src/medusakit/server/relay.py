@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from medusakit.engine.jobs import Job, Listener, Update
-from medusakit.engine.scheduler import Scheduler, Ticket
+from medusakit.engine.open_job import Ticket
+from medusakit.engine.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True)
