@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import torch
 
 from fakes import EOS
 from medusakit.artifact.io import check_fits, load_artifact
@@ -37,6 +36,9 @@ from train_fakes import ChatBytes
 SOURCE: ArraySource = random_source(5, 258, hidden_size=32, num_layers=1, context_length=512)
 
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No benchmark index, no second-long measuring, a cache of its own."""
@@ -44,15 +46,6 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("medusakit.train.seeds.spec_bench_texts", lambda: BenchmarkTexts([]))
     cost = StepCost.single({1: 1.0, 2: 1.0, 4: 1.1, 8: 1.3, 64: 4.0})
     monkeypatch.setattr(drafting, "remembered_cost", lambda *a: cost)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny matrices: threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @dataclass

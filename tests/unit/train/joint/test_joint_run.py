@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,16 +23,9 @@ from medusakit.train.joint.config import JointConfig
 from medusakit.train.joint.run import Parts, open_accelerator, train_joint
 from medusakit.train.progress import Progress
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 Run = partial[dict[str, torch.Tensor]]
 DROPS = JOINT.model_copy(update={"dropout": 0.2, "epochs": 3})
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

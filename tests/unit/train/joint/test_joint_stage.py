@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from joint_toys import HEADS, JOINT, model_folder
 from medusakit.artifact.io import load_artifact
@@ -30,13 +28,9 @@ QUALITY = QualityConfig(prompts=3, max_new_tokens=8, budget=4, naive=True, tasks
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, one_thread: None) -> None:
     monkeypatch.setenv("MEDUSA_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("medusakit.train.seeds.spec_bench_texts", lambda: BenchmarkTexts([]))
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def recipe(folder: Path) -> Recipe:
