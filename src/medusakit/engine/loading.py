@@ -142,7 +142,7 @@ def _heads(
     """The artifact to draft with, None where the wished drafter needs none."""
     if wishes.drafter in WITHOUT_HEADS:
         return None
-    family, vocabulary = wishes.family(), tokenizer.hash
+    family, vocabulary = wishes.family, tokenizer.hash
     return find_heads(heads, source, model_path=resolved.path, drafter=family, tokenizer_hash=vocabulary)
 
 

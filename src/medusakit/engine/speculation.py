@@ -103,7 +103,7 @@ def build_drafter(
     elif heads is None:
         names = HEADLESS
     else:
-        names = () if wishes.family() else ("suffix",)
+        names = () if wishes.family else ("suffix",)
     free = [Source(*headless_drafter(name, vocab_size=source.spec.vocab_size)) for name in names]
     return HybridDrafter([*free, *([heads] if heads else [])], rate=rate)
 

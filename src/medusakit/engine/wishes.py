@@ -27,6 +27,7 @@ class Wishes:
     breaker_rho: float | None = None
     draft_model: str | None = None
 
+    @property
     def family(self) -> str | None:
         """Of heads, if one was asked for."""
         return self.drafter if self.drafter in FAMILIES else None
