@@ -192,6 +192,23 @@ def test_numbers_out_of_range(load: Load, wish: dict[str, Any], message: str) ->
     assert len(heads_beam(5, 10_000).widths) == 5  # who does not go through `check` gets the widest
 
 
+@pytest.mark.parametrize(
+    ("wish", "message", "hint"),
+    [
+        ({"runtime": "onxx"}, "runtime 'onxx' is not known", "--runtime onnx"),
+        ({"device_map": "cuda:0"}, "device map 'cuda:0' needs the torch runtime", "--runtime torch"),
+    ],
+)
+def test_runtimes_that_cannot_be(
+    wish: dict[str, Any], message: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Said before anything is looked for or fetched."""
+    monkeypatch.setattr(loading, "resolve", lambda *_, **__: pytest.fail("looked for the model"))
+    with pytest.raises(UsageError, match=message) as error:
+        LLM.load("toy", **wish)
+    assert error.value.hint == hint
+
+
 def test_without_heads_a_static_tree_needs_a_shape(load: Load) -> None:
     with pytest.raises(UsageError, match="a static one needs heads or a given shape"):
         load(dynamic_tree=False)
