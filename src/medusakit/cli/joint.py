@@ -86,5 +86,6 @@ def open_pipeline(app: App, recipe: Recipe, work: Path, out: Path, on_progress: 
     from medusakit.train.pipeline import Pipeline
     from medusakit.train.place import open_model
 
-    model = open_model(recipe, threads=app.config.threads, offline=app.config.offline)
+    with app.ui.status(f"opening {recipe.model}"):
+        model = open_model(recipe, threads=app.config.threads, offline=app.config.offline)
     return Pipeline(recipe, model, work, out, on_progress)
