@@ -31,6 +31,7 @@ from medusakit.engine.speculation import speculation
 from medusakit.engine.wishes import Wishes
 from medusakit.errors import UnsupportedModelError, UsageError
 from medusakit.integrations.rule import ProcessorRule
+from medusakit.integrations.state import Kind, weights_stamp
 from medusakit.runtimes.base import Runtime, Scores
 from medusakit.runtimes.torch.load import TorchParts, torch_parts
 from medusakit.runtimes.torch.pack import pack_linears, unpack_linears
@@ -44,20 +45,6 @@ CACHE_BYTES = 512 << 20
 _OTHER_MODES = ("assistant_model", "custom_generate", "prompt_lookup_num_tokens", "penalty_alpha", "dola_layers",
                 "synced_gpus")  # fmt: skip
 _PLAIN_KWARGS = ("logits_to_keep",)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What a model is while its trees were tried: after a change of it nothing that was found then holds."""
-
-    dtype: Any
-    device: Any
-    head: Any
-
-    @classmethod
-    def of(cls, model: Any) -> Kind:
-        embedding = model.get_input_embeddings().weight
-        return cls(embedding.dtype, embedding.device, model.get_output_embeddings())
 
 
 @dataclass(slots=True)
@@ -77,6 +64,7 @@ class Handle:
     packs: bool = True
     _hooked: bool = field(default=True)
     _told: bool = False
+    _stamp: Any = None
 
     @property
     def tau(self) -> float:
@@ -93,20 +81,25 @@ class Handle:
                 unpack_linears(self.model)
 
     def fits(self) -> bool:
-        """Whether the model is what it was when it was hooked, and not in training; else that is logged, once."""
-        if not self.model.training and Kind.of(self.model) == self.kind:
+        """Whether the model is hooked, is what it was then, and not in training; else that is logged, once."""
+        if self._hooked and not self.model.training and Kind.of(self.model) == self.kind:
             return True
-        if not self._told:
+        if self._hooked and not self._told:
             self._told = True
             now = "in training mode" if self.model.training else "of another dtype, device or LM head than it was"
             log.warning("the hooked model is %s: it generates as before; hook it again as it is to be used", now)
         return False
 
-    def repack(self) -> None:
+    def refresh(self) -> None:
         """Pack the layers that are not packed: whoever trained the model, moved it or read its weights got ordinary
-        ones, and may have changed them, so no KV of before is used."""
-        if self.packs and pack_linears(self.model) and self.prefixes is not None:
+        ones. KV of other weights or adapters than now is not used."""
+        packed = self.packs and pack_linears(self.model)
+        if self.prefixes is None:
+            return
+        stamp = weights_stamp(self.model)
+        if packed or stamp != self._stamp:
             self.prefixes.clear()
+        self._stamp = stamp
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A copy of the model would go on generating with this one."""
@@ -146,7 +139,7 @@ def medusa_hook(
         raise
     prefixes = PrefixCache(CACHE_BYTES) if enable_tree_cache else None
     handle = Handle(model, parts.runtime, plan, prefixes, model.generate, Kind.of(model), packs=pack)
-    handle.repack()
+    handle.refresh()
 
     def generate(*args: Any, **kwargs: Any) -> Any:
         if not _may_be_ours(model, args, kwargs) or not handle.fits():
@@ -222,7 +215,7 @@ class _Decoding:
             )
         rule = ProcessorRule(input_ids, logits_processor, stopping_criteria, sample=generation_config.do_sample)
         with self._handle.lock:
-            self._handle.repack()
+            self._handle.refresh()
             _decode(self._handle, rule, self._streamer)
         if self._streamer is not None:
             self._streamer.end()

@@ -181,6 +181,72 @@ def test_positions_and_types_of_the_caller_count() -> None:
         assert handle.num_steps == steps
 
 
+def normed(model: Any) -> None:
+    with torch.no_grad():
+        model.model.layers[0].input_layernorm.weight.mul_(torch.linspace(-1, 2, 32))
+
+
+def embedded(model: Any) -> None:
+    with torch.no_grad():
+        model.model.embed_tokens.weight.copy_(model.model.embed_tokens.weight.flip(0))
+
+
+def replaced(model: Any) -> None:
+    projection = model.model.layers[0].self_attn.v_proj
+    projection.weight.data = -projection.weight.data
+
+
+def loaded(model: Any) -> None:
+    model.load_state_dict({name: -value for name, value in model.state_dict().items()})
+
+
+@pytest.mark.parametrize("change", [normed, embedded, replaced, loaded])
+@pytest.mark.parametrize("pack", [True, False])
+def test_kv_of_other_weights_is_not_used(change: Any, pack: bool) -> None:
+    model = tiny()
+    with medusa_hook(model, enable_tree_cache=True, pack=pack) as handle:
+        assert handle.prefixes is not None
+        for _ in range(2):
+            ours, before = both(handle, prompt(6, 30), max_new_tokens=16)
+            assert ours == before
+        assert handle.prefixes.state().hit_tokens == 29
+        change(model)
+        for _ in range(2):
+            ours, before = both(handle, prompt(6, 30), max_new_tokens=16)
+            assert ours == before
+        assert handle.prefixes.state().hit_tokens == 2 * 29
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft's
+@pytest.mark.parametrize("pack", [True, False])
+def test_kv_of_other_adapters_is_not_used(pack: bool) -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False)
+    model = peft.get_peft_model(tiny(), config).eval()
+
+    def check() -> list[int]:
+        ours: list[int] = model.generate(input_ids=prompt(6, 30), max_new_tokens=16)[0].tolist()
+        assert ours == handle.own_generate(input_ids=prompt(6, 30), max_new_tokens=16)[0].tolist()
+        return ours
+
+    with medusa_hook(model, enable_tree_cache=True, pack=pack) as handle:
+        adapted = check()
+        with model.disable_adapter():
+            assert check() != adapted
+        assert check() == adapted
+        model.merge_adapter()
+        check()
+        model.unmerge_adapter()
+        assert check() == adapted and handle.num_steps
+
+
+def test_a_reference_to_the_hooked_generate_outlives_the_hook(model: Any) -> None:
+    handle = medusa_hook(model)
+    hooked = model.generate
+    handle.unhook()
+    assert torch.equal(hooked(prompt(5), max_new_tokens=8), model.generate(prompt(5), max_new_tokens=8))
+
+
 def halved(model: Any) -> None:
     model.to(torch.bfloat16)
 

@@ -34,7 +34,8 @@ class CausalModel:
         self.hf = model
         self.config = model.config.get_text_config(decoder=True)
         self.vocab_size, self.hidden_size = (int(size) for size in head.weight.shape)
-        parameters = inspect.signature(model.forward).parameters
+        adapted = getattr(model, "get_base_model", None)  # peft's wrapper takes anything and passes it on
+        parameters = inspect.signature((adapted() if adapted else model).forward).parameters
         self._cache_name = next((name for name in _CACHE_NAMES if name in parameters), _CACHE_NAMES[-1])
         self.takes_positions = "position_ids" in parameters
         self.gives_positions = True  # ours, where it takes them
