@@ -133,3 +133,8 @@ def test_a_closed_model_says_so_and_may_be_closed_again() -> None:
     for ask in (lambda: llm.stream_ids([1]), lambda: chat.send("ab")):
         with pytest.raises(UsageError, match="this LLM is closed"):
             ask()
+
+
+def test_parameters_of_another_kind_are_refused_with_the_right_one() -> None:
+    with pytest.raises(UsageError, match=r"params are \{'max_tokens': 3\} \(dict\), expected SamplingParams"):
+        toy_llm().stream_ids([1], {"max_tokens": 3})  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from typing import overload
 from medusakit.engine.controller import Controller
 from medusakit.engine.events import TokenEvent, TokenScore
 from medusakit.engine.plan import Plan
+from medusakit.engine.prompt import short
 from medusakit.engine.scoring import score_prompt
 from medusakit.engine.session import Session
 from medusakit.engine.step import Outcome, step
@@ -238,6 +239,8 @@ class Engine:
 
     def check(self, ids: Sequence[int], params: SamplingParams) -> None:
         """Raises UsageError or ContextLengthError for what can never be run; touches nothing, so any thread may ask."""
+        if not isinstance(params, SamplingParams):
+            raise UsageError(f"params are {short(params)}, expected SamplingParams", hint="SamplingParams(seed=7)")
         if not ids:
             raise UsageError("the prompt is empty", hint='medusa run "Explain a B-tree in two sentences"')
         limit = self.runtime.capabilities.max_context

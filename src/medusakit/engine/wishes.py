@@ -86,9 +86,19 @@ class RuntimeWishes:
     max_context: int | None = None
 
     def check(self) -> None:
-        """Raises UsageError for a runtime that is none, and for a device map that it does not take."""
+        """Raises UsageError for a runtime that is none, a device map that it does not take, numbers out of range."""
         if self.name not in RUNTIMES:
             hint = f"--runtime {nearest(self.name, RUNTIMES) or 'onnx'}"
             raise UsageError(f"runtime {self.name!r} is not known", hint=hint)
         if self.device_map is not None and self.name != "torch":
             raise UsageError(f"device map {self.device_map!r} needs the torch runtime", hint="--runtime torch")
+        _at_least(1, "max_rows", self.max_rows)
+        if self.threads is not None:
+            _at_least(1, "threads", self.threads)
+        if self.max_context is not None:
+            _at_least(8, "max_context", self.max_context)
+
+
+def _at_least(least: int, name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more", hint=f"{name}={least}")

@@ -65,7 +65,8 @@ class RowTable:
         free = set(range(self._capabilities.max_rows)) - set(self._slots.values())
         if not free:
             raise RuntimeFailure(
-                f"all {self._capabilities.max_rows} rows are in use", hint="load with a larger max_rows"
+                f"all {self._capabilities.max_rows} rows are in use",
+                hint="close a stream, or load with a larger max_rows",
             )
         row, self._next_handle = self._next_handle, self._next_handle + 1
         self._slots[row] = min(free)

@@ -229,3 +229,12 @@ def test_drafters_that_come_later_take_the_model_s_threads(load: Load, monkeypat
         with pytest.raises(KeyError):
             later()
     assert asked == [3, 3]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_rows": 0}, {"max_rows": None}, {"threads": 0}, {"threads": True}, {"max_context": 7}]
+)
+def test_numbers_of_the_runtime_that_cannot_be_are_refused(load: Load, wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(UsageError, match=f"{name} is {wrong[name]}; expected a whole number"):
+        load(**wrong)
