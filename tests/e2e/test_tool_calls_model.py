@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,14 @@ PROMPTS = (
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[openai.OpenAI]:
-    options = ("--port", "0", "--chat-template", str(TEMPLATE), "--weights", "f32", "--budget", "8")
-    command = [sys.executable, "-m", "medusakit", "serve", "-m", "smollm2", *options]
+    with served() as client:
+        yield client
+
+
+@contextmanager
+def served(*options: str) -> Iterator[openai.OpenAI]:
+    given = ("--port", "0", "--chat-template", str(TEMPLATE), "--weights", "f32", "--budget", "8", *options)
+    command = [sys.executable, "-m", "medusakit", "serve", "-m", "smollm2", *given]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         url, seen = "", []
@@ -97,3 +104,13 @@ def test_one_function_that_was_named(client: openai.OpenAI) -> None:
     ((name, arguments),) = called(client, PROMPTS[0], off=False, stream=False, tool_choice=named)
     assert name == "add_event"
     jsonschema.validate(json.loads(arguments), SCHEMAS[name])
+
+
+@pytest.mark.parametrize("form", ["qwen3-coder", "glm45"])
+def test_parameters_between_tags(form: str) -> None:
+    """The model was taught another format; the grammar holds it to this one."""
+    with served("--tool-format", form) as client:
+        for prompt in (PROMPTS[1], PROMPTS[6]):
+            ((name, arguments),) = called(client, prompt, off=False, stream=True)
+            jsonschema.validate(json.loads(arguments), SCHEMAS[name])
+            assert called(client, prompt, off=True, stream=False) == [(name, arguments)]

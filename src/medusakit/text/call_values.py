@@ -14,6 +14,7 @@ from typing import Any
 ANNOTATIONS = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment", "$schema", "$id"}
 )
+MAX_REFERENCES = 64  # of one value; what is behind more is not looked at, so that reading an answer stays cheap
 DEFINITIONS = ("$defs", "definitions")
 Schema = Mapping[str, Any]
 
@@ -46,7 +47,7 @@ def written_as(schema: Any, root: Schema) -> Written:
 def alternatives(schema: Any, root: Schema) -> list[Any]:
     """The schemas of which a value follows one. A schema that is more than a choice or a reference stays whole."""
     found: list[Any] = []
-    left, seen = [schema], set[str]()  # not by recursion: references may follow each other a thousand times
+    left, seen = [schema], set[str]()
     while left:
         one = left.pop()
         choices = _choices(one, root, seen)
@@ -86,6 +87,8 @@ def _choices(schema: Any, root: Schema, seen: set[str]) -> list[Any] | None:
     given = schema[word]
     if word == "$ref" and isinstance(given, str) and (target := _target(given, root)) is not None:
         fresh = given not in seen
+        if fresh and len(seen) == MAX_REFERENCES:
+            return None
         seen.add(given)
         return [target] if fresh else []
     is_choice = word in ("anyOf", "oneOf") or (word == "allOf" and isinstance(given, list) and len(given) == 1)

@@ -98,14 +98,14 @@ class _Tagged:
         if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
             raise cannot("required is not a list of names")
         if "properties" not in self._schema and _MORE_PROPERTIES & self._schema.keys():
-            raise cannot("parameters are called one by one, so properties has to name them")
+            raise cannot("parameters are written one by one, so properties has to name them")
         self._left_out(self._schema, _FOLLOWED)
         if self._function.strict and self._schema.get("additionalProperties") not in (None, False):
-            raise cannot("parameters are called one by one, so additionalProperties has to be false")
+            raise cannot("parameters are written one by one, so additionalProperties has to be false")
 
     def _left_out(self, schema: Schema, followed: frozenset[str]) -> None:
         if self._function.strict and (unknown := sorted(schema.keys() - followed)):
-            raise cannot(f"{unknown[0]!r} cannot be followed here")
+            raise cannot(f"{unknown[0]!r} is not supported where parameters stand between tags")
 
     def _parameter(self, rule: str, key: str, schema: Any) -> None:
         tags = self._tags

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from medusakit.text.call_values import Written, alternatives, parameters_of, strings_of, written_as
+from medusakit.text.call_values import MAX_REFERENCES, Written, alternatives, parameters_of, strings_of, written_as
 
 COLOUR = {"enum": ["red", "green"]}
 ROOT: dict[str, Any] = {
@@ -64,10 +64,11 @@ def test_a_choice_comes_apart_in_its_order() -> None:
     assert [strings_of(one) for one in found] == [None, ["red", "green"], ["x"]]
 
 
-def test_references_may_follow_each_other_for_long() -> None:
-    chain = {f"d{place}": {"$ref": f"#/$defs/d{place + 1}"} for place in range(3000)}
-    root = {"$defs": chain | {"d3000": {"type": "string"}}}
-    assert written_as({"$ref": "#/$defs/d0"}, root) is Written.TEXT
+@pytest.mark.parametrize(("length", "found"), [(MAX_REFERENCES, Written.TEXT), (MAX_REFERENCES + 1, Written.JSON)])
+def test_references_that_follow_each_other(length: int, found: Written) -> None:
+    chain = {f"d{place}": {"$ref": f"#/$defs/d{place + 1}"} for place in range(1, length)}
+    root = {"$defs": chain | {f"d{length}": {"type": "string"}}}
+    assert written_as({"$ref": "#/$defs/d1"}, root) is found
 
 
 def test_parameters_that_are_only_required_come_last() -> None:
