@@ -25,7 +25,7 @@ LENGTH = 300
 @click.option("--endpoint", metavar="URL", help="Let this OpenAI-compatible server write them.")
 @click.option("--endpoint-model", metavar="NAME", default="", help="Model to ask there; the only one if unset.")
 @click.option("--api-key-env", metavar="VAR", default="", help="Variable that holds the server's API key.")
-@click.option("--concurrency", type=click.IntRange(1, 1024), default=16, help="Requests at once. [16]")
+@click.option("--concurrency", type=click.IntRange(1, 1024), default=16, metavar="N", help="Requests at once. [16]")
 @settings("model", "heads", "weights", "threads", "offline")
 def draw(
     file: Path, count: int, license: str, endpoint: str | None, endpoint_model: str, api_key_env: str, concurrency: int

@@ -103,7 +103,7 @@ class Dataset:
     def __init__(self, folders: Sequence[Path], *, verify: bool = True) -> None:
         """verify: compare every shard with its sha256 first (about a second for 500 MB)."""
         if not folders:
-            raise DatasetError("no folder of training data was given", hint="medusa train distill --out runs/distill")
+            raise DatasetError("no folder of training data was given", hint="medusa train distill --work runs/mine")
         self.manifests = [check_dataset(folder) if verify else read_manifest(folder) for folder in folders]
         _require_one_model(folders, self.manifests)
         self.shards = [

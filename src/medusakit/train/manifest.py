@@ -56,7 +56,7 @@ def read_manifest(folder: Path) -> DatasetManifest:
     except OSError as cause:
         raise DatasetError(
             f"{folder} is not a training set: {MANIFEST} cannot be read ({cause.strerror})",
-            hint=f"medusa train distill --out {folder}",
+            hint=f"medusa train distill --work {folder.parent}",
         ) from cause
     except ValidationError as cause:
         problem = cause.errors()[0]

@@ -49,3 +49,7 @@ def test_help_tells_whether_a_switch_is_on() -> None:
     helps = {parameter.name: parameter for parameter in dict(commands())["medusa serve"].params}
     told = {name: helps[name].help for name in ("enable_tree_cache", "any_model")}  # type: ignore[attr-defined]
     assert told["enable_tree_cache"].endswith("[on]") and told["any_model"].endswith("[off]")
+
+
+def test_help_shows_words_of_ours_for_numbers() -> None:
+    assert "INTEGER" not in render() and "FLOAT" not in render()

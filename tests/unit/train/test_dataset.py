@@ -252,3 +252,9 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_its_name(tmp_path: Path) 
     with pytest.raises(RuntimeFailure, match="cannot write"):
         ShardWriter(tmp_path / "file" / "set", manifest())
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_folder_without_data_names_the_command_that_fills_it(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="is not a training set") as caught:
+        Dataset([tmp_path / "work" / "distill"])
+    assert caught.value.hint == f"medusa train distill --work {tmp_path / 'work'}"
