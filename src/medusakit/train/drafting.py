@@ -22,6 +22,7 @@ from medusakit.train.calibrate import Ranks, calibrated_tree, expected_tau, meas
 from medusakit.train.dataset import Dataset
 from medusakit.train.heads import CHECKPOINT, TrainedHeads, train_heads
 from medusakit.train.place import Place
+from medusakit.train.progress import OnProgress, ignore
 from medusakit.train.provenance import provenance
 from medusakit.train.stages import Values, digest
 from medusakit.tree.cost import Budget
@@ -37,7 +38,7 @@ def train_stage(place: Place, dataset: Dataset) -> Values:
 
     def work() -> Values:
         _forget_other_run(place, folder, inputs)
-        trained = _train(place, dataset)
+        trained = _train(place, dataset, place.on_progress)
         return {
             "summary": f"{trained.train_tokens:,} tokens, {trained.steps} steps",
             "train_tokens": trained.train_tokens,
@@ -53,7 +54,7 @@ def calibrate_stage(place: Place, dataset: Dataset) -> Values:
     out = _ranks_file(place)
 
     def work() -> Values:
-        trained = _train(place, dataset)
+        trained = _train(place, dataset, ignore)  # finished: only opened, which is nothing to tell
         held_out = dataset.split(place.recipe.heads.held_out, seed=place.recipe.heads.seed)[1]
         if not len(held_out):
             raise DatasetError("no conversation is held out to calibrate on",
@@ -62,6 +63,7 @@ def calibrate_stage(place: Place, dataset: Dataset) -> Values:
         ranks = measure_ranks(trained.net, samples, trained.backdrop, on_progress=place.on_progress)
         _save_arrays(out, {"ranks": ranks.ranks, "best": ranks.best})
         top1 = ranks.top_k(1)
+        place.book.say("calibrate", verdict_of_top1(top1[0]))
         return {
             "summary": verdict_of_top1(top1[0]),
             "top1_by_depth": [round(share, 4) for share in top1],
@@ -85,7 +87,7 @@ def tree_stage(place: Place, backbone: Backbone, dataset: Dataset, licenses: Map
         arrays = np.load(_ranks_file(place))
         data = f"{calibration['held_out_answers']} held-out answers of the model"
         tree = calibrated_tree(Ranks(arrays["ranks"], arrays["best"]), place.recipe.tree_nodes, data)
-        trained = _train(place, dataset)
+        trained = _train(place, dataset, ignore)
         metrics: dict[str, Any] = {
             "top1_by_depth": calibration["top1_by_depth"],
             "exponents": calibration["exponents"],
@@ -117,7 +119,7 @@ def artifact_stage(place: Place, out: Path) -> Values:
     def work() -> Values:
         save_artifact(out, backbone=manifest.backbone, drafter=manifest.drafter, tree=candidate.tree,
                       tensors=candidate.tensors(), provenance=manifest.provenance)  # fmt: skip
-        place.book.say("artifact", f"{out} is ready: medusa run --heads {out} -m MODEL")
+        place.book.say("artifact", f"{out} is ready: medusa run --heads {out} -m {place.recipe.model}")
         return {"summary": str(out)}
 
     inputs = {"manifest": tree["manifest"], "out": str(out)}
@@ -135,7 +137,9 @@ def verdict_of_budget(budget: Budget, top1: float, weights: str) -> str:
     """Honest in both directions; the figure is for one request at a time on the machine that trained."""
     what = (f"expected {budget.tau:.2f} tokens a step with {budget.num_nodes} nodes, {budget.speedup:.2f} times plain "
             f"decoding on this machine ({weights})")  # fmt: skip
-    if budget.speedup < USEFUL_SPEEDUP or top1 < USEFUL_TOP1:
+    if top1 < USEFUL_TOP1:
+        return f"not worth serving, the next guess is right at {100 * top1:.0f} % of places: {what}"
+    if budget.speedup < USEFUL_SPEEDUP:
         return f"not worth serving: {what}"
     return f"worth serving: {what}"
 
@@ -148,11 +152,11 @@ def always_ids(tokenizer: Tokenizer, vocab_size: int) -> Iterator[int]:
             yield token_id
 
 
-def _train(place: Place, dataset: Dataset) -> TrainedHeads:
+def _train(place: Place, dataset: Dataset, on_progress: OnProgress) -> TrainedHeads:
     """Trains, or, where the checkpoint is finished, only opens it."""
     ids = always_ids(place.model.tokenizer, place.model.source.spec.vocab_size)
     return train_heads(dataset, place.model.source, place.recipe.heads, _heads_folder(place), always_ids=ids,
-                       on_progress=place.on_progress)  # fmt: skip
+                       on_progress=on_progress)  # fmt: skip
 
 
 def _forget_other_run(place: Place, folder: Path, inputs: Mapping[str, Any]) -> None:

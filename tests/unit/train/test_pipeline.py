@@ -116,6 +116,11 @@ def test_seeds_to_artifact(tmp_path: Path, family: str) -> None:
     assert len(made.metrics["top1_by_depth"]) == 2 and "worth serving" in made.metrics["verdict"]
     for stage in ("seeds", "distill", "capture", "heads", "calibrate", "tree", "artifact"):
         assert watch.of(stage), f"{stage} ended without a line"
+    assert watch.of("heads").startswith("top-1") and "|" not in watch.of(
+        "heads"
+    )  # opened again later, which is no news
+    assert "top-1 at depth 1" in watch.of("calibrate")
+    assert watch.of("artifact").endswith(f"-m {Recipe().model}")
 
 
 def test_a_finished_pipeline_does_nothing(tmp_path: Path) -> None:
@@ -245,7 +250,11 @@ def test_a_damaged_shard_stops_the_pipeline_with_its_name(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("speedup", "top1", "words"),
-    [(1.6, 0.5, "worth serving: "), (1.04, 0.5, "not worth serving: "), (1.6, 0.2, "not worth serving: ")],
+    [
+        (1.6, 0.5, "worth serving: "),
+        (1.04, 0.5, "not worth serving: "),
+        (1.6, 0.2, "not worth serving, the next guess is right at 20 % of places: "),
+    ],
 )
 def test_the_verdict_is_honest(speedup: float, top1: float, words: str) -> None:
     from medusakit.tree.cost import Budget
