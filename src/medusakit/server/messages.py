@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from medusakit.server.errors import bad_request
-from medusakit.server.strict import Wire, has_surrogate
+from medusakit.server.strict import FIRST, Wire, has_surrogate
 from medusakit.verify.grammar import MAX_NESTING, nesting
 
 
@@ -38,9 +38,9 @@ class Message(Wire):
 
     ignored = frozenset({"annotations"})
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | Annotated[list[TextPart], FIRST] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Annotated[list[ToolCall], FIRST] | None = None
     tool_call_id: str | None = None
 
     @property

@@ -17,6 +17,7 @@ from medusakit.server.app import create_app
 from medusakit.server.logs import LOGGER, JsonLines
 from medusakit.server.service import Service, Serving
 
+KEEP_ALIVE_S = 75  # longer than proxies keep a connection (60 s), or one that closes just now loses a request
 LOADING_S = 1.0  # that the end waits for a model that is being loaded
 
 Load = Callable[[], Serving]
@@ -28,7 +29,12 @@ def serve(service: Service, load: Load, address: socket.socket, on_ready: Callab
     The port answers at once, requests while the model loads with 503. Raises what `load` raises.
     """
     config = uvicorn.Config(
-        create_app(service), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5
+        create_app(service),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=5,
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
     server = _Server(config, service)
     server.load(load, on_ready)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from medusakit.config import nearest
@@ -28,13 +28,18 @@ class Wire(BaseModel):
             if name in names:
                 known[name] = value
             elif value is not None and name not in cls.ignored and value not in cls.neutral.get(name, ()):
-                raise PydanticCustomError("unsupported_parameter", "{text}", {"name": name, "text": cls._refusal(name)})
+                told = name[:MAX_NAME]
+                raise PydanticCustomError("unsupported_parameter", "{text}", {"name": told, "text": cls._refusal(told)})
         return known
 
     @classmethod
     def _refusal(cls, name: str) -> str:
         close = nearest(name, cls.model_fields)
         return f"{name!r} is not supported" + (f"; did you mean {close!r}?" if close else "")
+
+
+MAX_NAME = 64  # characters of a field that is not known which are repeated
+FIRST = Field(fail_fast=True)  # of a list: its first fault is told, for a body may hold a million of them
 
 
 def has_surrogate(value: Any) -> bool:
@@ -48,5 +53,5 @@ def has_surrogate(value: Any) -> bool:
         elif isinstance(one, dict):
             left += [*one.keys(), *one.values()]
         elif isinstance(one, list):
-            left += one
+            left += [item for item in one if not isinstance(item, int)]
     return False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from medusakit.server.messages import Message
-from medusakit.server.strict import Wire, has_surrogate
+from medusakit.server.strict import FIRST, Wire, has_surrogate
 from medusakit.server.tools import MAX_TOOLS, Tool, ToolChoice
 from medusakit.settings import MIN_REPETITION_PENALTY
 from medusakit.tree.given import MAX_DEPTH, MAX_PATHS, MAX_RANK
@@ -21,6 +21,17 @@ MAX_CHOICES = 16
 MAX_TOP = 20
 
 
+Texts = Annotated[list[str], FIRST]
+Ids = Annotated[list[int], FIRST]
+
+
+def _first_fault(given: Any) -> Any:
+    """A table with its first value that is no number, if it has one; the others need not be told."""
+    if not isinstance(given, dict):
+        return given
+    return next(({name: value} for name, value in given.items() if not isinstance(value, int | float)), given)
+
+
 class StreamOptions(Wire):
     neutral = {"include_obfuscation": (False,)}
     include_usage: bool | None = None
@@ -28,8 +39,8 @@ class StreamOptions(Wire):
 
 TreeName = Annotated[str, Field(pattern=r"^(dynamic|static|[1-9][0-9]{0,2}[xX][1-9][0-9]{0,2})$")]
 Rank = Annotated[int, Field(ge=0, le=MAX_RANK)]
-RankPath = Annotated[list[Rank], Field(min_length=1, max_length=MAX_DEPTH)]
-TreePaths = Annotated[list[RankPath], Field(min_length=1, max_length=MAX_PATHS)]
+RankPath = Annotated[list[Rank], Field(min_length=1, max_length=MAX_DEPTH, fail_fast=True)]
+TreePaths = Annotated[list[RankPath], Field(min_length=1, max_length=MAX_PATHS, fail_fast=True)]
 
 
 class Medusa(Wire):
@@ -77,7 +88,7 @@ class Request(Wire):
     max_tokens: int | None = _within(minimum=1)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    stop: str | list[str] | None = None
+    stop: str | Texts | None = None
     temperature: float | None = _within(minimum=0, maximum=100)
     top_p: float | None = _within(exclusiveMinimum=0, maximum=1)
     top_k: int | None = _within(minimum=0)
@@ -86,7 +97,7 @@ class Request(Wire):
     presence_penalty: float | None = _within(minimum=-2, maximum=2)
     frequency_penalty: float | None = _within(minimum=-2, maximum=2)
     seed: int | None = _within(minimum=0)
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Annotated[dict[str, float], BeforeValidator(_first_fault)] | None = None
     ignore_eos: bool | None = None
     response_format: ResponseFormat | None = None
     medusa: Medusa | None = None
@@ -113,7 +124,7 @@ class ChatRequest(Request):
         "web_search_options": (),
     }
     model: str
-    messages: list[Message] = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1, fail_fast=True)
     tools: list[Tool] | None = Field(None, max_length=MAX_TOOLS)
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
@@ -132,7 +143,7 @@ class CompletionRequest(Request):
 
     neutral = {"best_of": (1,), "suffix": ("",)}
     model: str
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | Texts | Ids | Annotated[list[Ids], FIRST]
     echo: bool | None = None
     logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
@@ -141,8 +152,8 @@ class CompletionRequest(Request):
 class GenerateRequest(Request):
     """Our own: a prompt as it is, or messages; the answer carries the provenance of every token."""
 
-    prompt: str | list[int] | None = None
-    messages: list[Message] | None = None
+    prompt: str | Ids | None = None
+    messages: Annotated[list[Message], FIRST] | None = None
     logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
 
 

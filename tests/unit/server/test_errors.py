@@ -1,5 +1,7 @@
 """Every refusal in OpenAI's shape, with the right status, code and parameter."""
 
+import time
+
 import httpx2 as httpx
 import openai
 import pytest
@@ -116,6 +118,33 @@ def test_prompts_that_are_none(server, prompt):
     error = failure(ask(server[0], "/v1/completions", prompt=prompt))
     assert error["code"] == "invalid_value" and error["param"].startswith("prompt")
     assert "[" not in error["param"] and "str" not in error["param"]
+
+
+@pytest.mark.parametrize("item", ["true", "null", "[true]", "{}"])
+@pytest.mark.parametrize("field", ['"prompt":[', '"prompt":"x","stop":[', '"messages":['])
+def test_a_million_faults_are_told_at_once(item, field):
+    """Each fault costs a record, so that a body of nothing else would hold up all streams for half a minute."""
+    service, scheduler = service_of(scripted("abc "))
+    path = "/v1/chat/completions" if "messages" in field else "/v1/completions"
+    body = '{"model":"toy",' + field + ",".join([item] * 200_000) + "]}"
+    with listening(service) as url:
+        begun = time.process_time()
+        response = httpx.post(url + path, content=body, headers={"content-type": "application/json"}, timeout=300)
+        taken = time.process_time() - begun
+    scheduler.close()
+    assert response.status_code == 400 and failure(response)["param"]
+    assert taken < 1.5
+
+
+def test_a_name_without_end_is_not_repeated(server):
+    error = failure(ask(server[0], **{"x" * 10_000: 1}))
+    assert error["code"] == "unsupported_parameter" and len(error["message"]) < 200 and error["param"] == "x" * 64
+
+
+def test_a_million_biases_that_are_none(server):
+    bias = {str(token): "x" for token in range(1500)}
+    error = failure(ask(server[0], logit_bias=bias))
+    assert error["param"] == "logit_bias.0"
 
 
 def test_more_answers_than_there_is_ever_room_for(server):
