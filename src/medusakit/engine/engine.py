@@ -221,7 +221,12 @@ class Engine:
             rule=rule,
             params=params,
             seed=prefill.seed if params.temperature > 0 else None,
-            text=TextStream(self.tokenizer, params.stop, shown=params.shown),
+            text=TextStream(
+                self.tokenizer,
+                params.stop,
+                continues=ids[-1] not in self.tokenizer.special_ids,  # a prompt that ends in text goes on
+                shown=params.shown,
+            ),
             eos_ids=frozenset() if params.ignore_eos else self.tokenizer.eos_ids,
             max_length=self.runtime.capabilities.max_context,
             hidden=scores.hidden(0).copy(),

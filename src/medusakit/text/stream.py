@@ -25,7 +25,8 @@ class Piece:
 
 
 class TextStream:
-    """The text of one answer. All pieces and the flush, joined, are `tokenizer.decode(ids)` up to the stop string.
+    """The text of one answer. All pieces and the flush, joined, are `tokenizer.decode(ids)` up to the stop string,
+    with a first space if it `continues`.
 
     Control tokens have no text, except those `shown`. Bytes that are not UTF-8 become U+FFFD, except that a character
     left incomplete at the end is dropped.

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from engine_fakes import VOCAB, Prophet, answer, plain_engine, tree_engine
+from fakes import Script, ScriptedRuntime
+from medusakit.engine.controller import PlainController
+from medusakit.engine.engine import Engine
 from medusakit.errors import ContextLengthError, UsageError
 from medusakit.settings import SamplingParams
 from medusakit.tree.topology import Topology
 from medusakit.verify.dynamic import DynamicRule
+from vocabularies import spm_tokenizer
 
 CHAIN = Topology.chain(4)
 PROMPT = [3, 1, 4]
@@ -178,3 +182,15 @@ def test_dynamic_acceptance_learns_in_its_own_request_and_forgets_on_demand() ->
     engine.finish(first)
     engine.finish(second)
     assert (first.result().lossless, first.result().acceptance) == (False, "dynamic")
+
+
+def test_an_answer_that_goes_on_from_text_keeps_its_first_space() -> None:
+    """SentencePiece: after text the space is said; after a control token, as in most chats, it is the vocabulary's."""
+    tokenizer = spm_tokenizer()
+    the, bos = tokenizer.encode("the")[0], 1
+    engine = Engine(ScriptedRuntime(Script((the,), tokenizer.vocab_size)), tokenizer, PlainController())
+    assert tokenizer.token_bytes(the) == b" the"
+    text = tokenizer.encode("in", add_special=True)
+    found = answer(engine, text, SamplingParams(max_tokens=2))
+    assert tokenizer.decode(text) + found.text == tokenizer.decode([*text, *found.token_ids]) == "in the the"
+    assert answer(engine, [bos], SamplingParams(max_tokens=2)).text == "the the"
