@@ -31,6 +31,7 @@ from medusakit.verify.grammar import Grammar
 
 MAX_PROMPTS = 64
 MAX_STOPS = 16
+MAX_STOP_CHARS = 1000  # a table as long is made for every answer, on the thread that all answers share
 _SAME_NAMES = (
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "seed",
     "ignore_eos",
@@ -148,6 +149,9 @@ def _params(request: Request, defaults: SamplingParams, max_tokens: int | None, 
         given["stop"] = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop)
         if len(given["stop"]) > MAX_STOPS:
             raise bad_request("invalid_value", f"stop holds {len(request.stop)} texts; at most {MAX_STOPS}", "stop")
+        if (longest := max(map(len, given["stop"]), default=0)) > MAX_STOP_CHARS:
+            message = f"stop holds a text of {longest} characters; at most {MAX_STOP_CHARS}"
+            raise bad_request("invalid_value", message, "stop")
     if request.logit_bias:
         given["logit_bias"] = {_bias_id(name): bias for name, bias in request.logit_bias.items()}
     if request.medusa and request.medusa.acceptance:

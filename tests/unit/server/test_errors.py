@@ -71,6 +71,7 @@ def failure(response):
         ),
         ({"medusa": {"tree": 5}}, "invalid_value", "medusa.tree"),
         ({"stop": ["x"] * 17}, "invalid_value", "stop"),
+        ({"stop": ["a", "x" * 1001]}, "invalid_value", "stop"),
         ({"n": 0}, "invalid_value", "n"),
         ({"stream_options": {"include_usage": True}}, "invalid_value", "stream_options"),
         ({"temprature": 1}, "unsupported_parameter", "temprature"),
