@@ -143,7 +143,7 @@ def _explanations(case: Case, traces: Sequence[Trace], guesses: Guesses, known: 
     yield from (positions := list(position_findings(case, recorded_rope(case.artifact), guesses)))
     if "untrained" in known or positions:  # zero heads repeat the root, which is no shift
         return
-    if shifted := list(_shift(guesses)):
+    if shifted := list(_shift(guesses, as_calibrated=case.expected > 0 and not case.is_low(guesses))):
         yield from shifted
     elif offset := list(_id_offset(guesses)):
         yield from offset
@@ -161,9 +161,18 @@ def _coverage(case: Case, traces: Sequence[Trace]) -> Iterator[Finding]:
         yield Finding("vocabulary", "error", evidence, f"draft ids of this tokenizer: {TRAIN}")
 
 
-def _shift(guesses: Guesses) -> Iterator[Finding]:
+def _shift(guesses: Guesses, *, as_calibrated: bool = False) -> Iterator[Finding]:
+    """as_calibrated: they are as often right as was measured when they were made, so nothing was mistaken since."""
     best = max((shift for shift in SHIFTS if shift >= 0 or guesses.rate(shift) > _REPEATS), key=guesses.rate)
-    if best and _clearly(guesses.rate(best), guesses.rate(), guesses.num):
+    if not best or not _clearly(guesses.rate(best), guesses.rate(), guesses.num):
+        return
+    if best == -1 and as_calibrated:
+        evidence = (
+            f"guesses repeat the token before at {guesses.rate(best):.0%} of places, as heads do until they learn, "
+            f"and are right at {guesses.rate():.0%}, as was calibrated"
+        )
+        yield Finding("untrained", "error", evidence, f"more answers: {TRAIN}")
+    else:
         evidence = (
             f"guesses are right about the token at {best:+d} at {guesses.rate(best):.0%} of places, and about the one "
             f"meant at {guesses.rate():.0%}"

@@ -104,6 +104,7 @@ class Patient:
         name="toy", fingerprint=SOURCE.fingerprint, hidden_size=SIZE, vocab_size=VOCAB, tokenizer_hash="bytes"
     )
     ids: np.ndarray[Any, Any] | None = None
+    calibrated: float = 0.8
 
     def artifact(self) -> Artifact:
         recipe: dict[str, Any] = {} if self.rope is None else {"rope": rope_record(self.rope)}
@@ -112,7 +113,7 @@ class Patient:
             self.folder / "heads",
             backbone=self.backbone,
             drafter=CONFIG.model_copy(update={"draft_vocab_size": len(ids), "params": self.params}),
-            tree=CalibratedTree(nodes=(TreeNode(path=(0,), acceptance=0.8),), num_positions=100),
+            tree=CalibratedTree(nodes=(TreeNode(path=(0,), acceptance=self.calibrated),), num_positions=100),
             tensors={**self.tensors, "draft_ids": ids.astype(np.int32)},
             provenance=Provenance(created="now", medusakit="0", recipe=recipe),
         )
@@ -157,6 +158,13 @@ def test_heads_that_are_off(patient: Patient, shift: int) -> None:
     found = patient.findings()
     assert patient.faults() == {"head-shift"}
     assert f"{shift:+d}" in found["head-shift"].evidence and f"{-shift:+d}" in found["head-shift"].remedy
+
+
+def test_heads_that_repeat_the_root_as_they_were_calibrated_have_learnt_too_little(patient: Patient) -> None:
+    patient.tensors, patient.calibrated = trained(traces_of(), shift=-1), 0.03
+    found = patient.findings()
+    assert patient.faults() == {"untrained"}
+    assert "repeat the token before" in found["untrained"].evidence and "more answers" in found["untrained"].remedy
 
 
 def test_weak_heads_that_are_off_are_told_from_those_that_repeat_the_root() -> None:
