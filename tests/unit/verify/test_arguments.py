@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grammar_fakes import MarkedTokenizer, TagTokenizer
+from medusakit.errors import FormError
+from medusakit.text.call_arguments import TaggedArguments
 from medusakit.text.call_formats import BY_NAME, CallFormat
 from medusakit.text.call_reader import Argued, CallReader
-from medusakit.verify.arguments import Function
+from medusakit.verify.arguments import Function, argument_rules
 from medusakit.verify.calls import Calling, UncallableError, call_grammar
 from medusakit.verify.grammar import Grammars
 
@@ -207,3 +209,35 @@ def test_definitions_that_are_repeated_too_often(grammars: Grammars) -> None:
     schema = {"$defs": {"d": {"description": "x" * 20_000}}, "properties": many}
     with pytest.raises(UncallableError, match="too large for so many parameters"):
         call_grammar(grammars, calling(CODER, schema))
+
+
+REFERENCES = ["#", "#/$defs/a", "#/$defs/b", "#/properties/x"]
+WORDS = st.sampled_from(["string", "null", "integer", "x", "</parameter>", *REFERENCES])
+VALUES = st.none() | st.integers(-1, 9) | WORDS
+SCHEMAS = st.recursive(
+    VALUES | st.just({"type": "string"}) | st.builds(lambda one: {"$ref": one}, st.sampled_from(REFERENCES)),
+    lambda inner: st.fixed_dictionaries(
+        {},
+        optional={
+            "type": WORDS | st.lists(WORDS, max_size=2),
+            **dict.fromkeys(["const", "minLength", "maxLength"], VALUES),
+            **dict.fromkeys(["enum", "anyOf", "allOf", "oneOf"], st.lists(inner, max_size=3) | inner),
+        },
+    ),
+    max_leaves=6,
+)
+NAMED = st.dictionaries(st.sampled_from(["a", "b", "x"]), SCHEMAS, max_size=3)
+REQUIRED = st.lists(st.sampled_from(["a", "x", "y"]), max_size=2)
+FUNCTIONS = st.fixed_dictionaries({"properties": NAMED, "$defs": NAMED}, optional={"required": REQUIRED | VALUES})
+
+
+@given(FUNCTIONS, st.booleans())
+def test_a_schema_is_followed_or_refused_whatever_it_is(schema: dict[str, Any], strict: bool) -> None:
+    assert CODER.tags is not None
+    try:
+        rules = argument_rules("start", Function("note", schema, strict), CODER.tags)
+    except FormError:
+        return
+    assert next(iter(rules)) == "start"
+    reader = TaggedArguments(CODER.tags, schema)
+    assert reader.take("</f") == ("{}", "</f")
