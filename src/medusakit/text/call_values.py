@@ -60,22 +60,30 @@ def alternatives(schema: Any, root: Schema) -> list[Any]:
 
 def strings_of(alternative: Schema) -> list[str] | None:
     """The only strings that it permits; None: any."""
-    if "const" in alternative:
-        return [alternative["const"]] if isinstance(alternative["const"], str) else []
-    return [one for one in alternative["enum"] if isinstance(one, str)] if "enum" in alternative else None
+    values = _values(alternative)
+    return None if values is None else [value for value in values if isinstance(value, str)]
 
 
 def types_of(schema: Any) -> set[str] | None:
-    """`string`, `null` and `more`; None: any."""
-    if not isinstance(schema, Mapping):
+    """`string`, `null` and others; None: any, or the schema is none."""
+    if not isinstance(schema, Mapping) or not isinstance(schema.get("enum", []), list):
         return None
-    types = _named_types(schema.get("type"))
-    if "const" not in schema and "enum" not in schema:
-        return types
-    values = [schema["const"]] if "const" in schema else schema["enum"]
-    if not isinstance(values, list):
+    names = schema.get("type", [])
+    names = names if isinstance(names, list) else [names]
+    if not all(isinstance(name, str) for name in names) or not names and "type" in schema:
         return None
-    return {_type(value) for value in values if types is None or _type(value) in {*types, "more"}}
+    values = _values(schema)
+    if values is None:
+        return set(names) or None
+    return {_type(value) for value in values if not names or _type(value) in {*names, "more"}}
+
+
+def _values(schema: Schema) -> list[Any] | None:
+    """The only ones that it names; None: it names none."""
+    values: list[Any] | None = schema.get("enum")
+    if "const" in schema:
+        return [schema["const"]] if values is None or schema["const"] in values else []
+    return values
 
 
 def _choices(schema: Any, root: Schema, seen: set[str]) -> list[Any] | None:
@@ -102,11 +110,6 @@ def _target(reference: str, root: Schema) -> Any:
     for name in names:
         found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
     return found if head == "#" and names else None
-
-
-def _named_types(said: Any) -> set[str] | None:
-    names = said if isinstance(said, list) else [said]
-    return set(names) if names and all(isinstance(name, str) for name in names) else None
 
 
 def _type(value: Any) -> str:

@@ -116,6 +116,8 @@ class _Tagged:
             value = f"{rule}_json {self._spell(tags.pad + tags.closes)}"
         else:
             value = " | ".join(self._texts(schema))
+            if not value:
+                raise cannot(f"there is no value of the parameter {key[:64]!r}")
         head = f"{self._spell(tags.opens)} {quoted(key)} {self._spell(tags.middle)}"
         self._rules[rule] = f"{head} ({value}) {self._spell(tags.after)}"
 
@@ -136,8 +138,13 @@ class _Tagged:
                 yield self._literal("null")
             if "string" in types:
                 self._left_out(one, _FOLLOWED_OF_TEXT)
+                least, most = (self._limit(one, name) for name in ("minLength", "maxLength"))
                 only = strings_of(one)
-                yield from [self._free(one)] if only is None else map(self._literal, only)
+                if only is None:
+                    yield self._free(least, most)
+                for text in only or ():
+                    if (least or 0) <= len(text) and (most is None or len(text) <= most):
+                        yield self._literal(text)
 
     def _literal(self, text: str) -> str:
         tags = self._tags
@@ -147,9 +154,8 @@ class _Tagged:
             return quoted(text + tags.pad + tags.closes)
         return f"{quoted(text + tags.pad)} {self._spell(tags.closes)}"
 
-    def _free(self, schema: Schema) -> str:
+    def _free(self, least: int | None, most: int | None) -> str:
         """Any text; without limits of its length, what is before the closing tag may be missing."""
-        least, most = (self._limit(schema, name) for name in ("minLength", "maxLength"))
         if least is not None and most is not None and least > most:
             raise cannot(f"minLength is {least}, more than maxLength, which is {most}")
         tags, closes = self._tags, pattern(self._tags.closes)

@@ -46,6 +46,8 @@ ROOT: dict[str, Any] = {
         ({"$ref": "#/$defs/Self"}, Written.JSON),
         ({"type": [["string"]]}, Written.JSON),
         ({"type": "string", "enum": "ab"}, Written.JSON),
+        ({"type": [], "const": "x"}, Written.JSON),
+        ({"enum": ["a", 1], "const": "a"}, Written.TEXT),
         ({"anyOf": "ab"}, Written.JSON),
         ({"allOf": 5}, Written.JSON),
     ],

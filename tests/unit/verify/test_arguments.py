@@ -152,6 +152,12 @@ def test_a_line_before_a_closing_tag_may_be_missing(grammars: Grammars) -> None:
     assert not permits(grammars, limited, said)
 
 
+def test_values_that_are_named_have_the_length_that_is_asked_for(grammars: Grammars) -> None:
+    wished = calling(CODER, {"properties": {"x": {"enum": ["a", "bcd", "bcde"], "minLength": 2, "maxLength": 3}}})
+    permitted = [text for text in ("a", "bcd", "bcde") if permits(grammars, wished, called(CODER, ("x", text)))]
+    assert permitted == ["bcd"]
+
+
 def test_what_is_required_without_a_schema_is_json(grammars: Grammars) -> None:
     wished = calling(CODER, {"properties": {}, "required": ["x"]})
     assert permits(grammars, wished, called(CODER, ("x", "[1]")))
@@ -177,6 +183,7 @@ def test_no_parameters(grammars: Grammars, schema: dict[str, Any]) -> None:
         ({"properties": {"x": {"type": "string", "maxLength": -1}}}, "maxLength is -1"),
         ({"properties": {"x": {"type": "string", "minLength": 5, "maxLength": 1}}}, "more than maxLength"),
         ({"properties": {"x": {"enum": ["a</parameter>"]}}}, "what ends values"),
+        ({"properties": {"x": {"enum": ["a", "bc"], "minLength": 3}}}, "no value of the parameter 'x'"),
         ({"properties": {"x>\ny": {}}}, "what ends names"),
         ({"properties": {"x": {"$ref": "#/$defs/no"}}}, "no"),
     ],
