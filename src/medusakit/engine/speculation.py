@@ -156,7 +156,7 @@ def _static(
     chosen = drafter if wishes.drafter == HYBRID else drafter.alone
     expected = None
     if wishes.shaped:
-        topology = given_topology(wishes.tree, chosen.max_depth, chosen.name)
+        topology = given_topology(wishes.tree, chosen.max_depth, chosen.name, vocab_size=runtime.spec.vocab_size)
     elif artifact is None:
         raise UsageError(
             "tree: a static one needs heads or a given shape",

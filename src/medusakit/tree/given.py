@@ -43,15 +43,21 @@ def is_dense(text: str) -> bool:
     return re.fullmatch(r"\s*\d+\s*[xX]\s*\d+\s*", text) is not None
 
 
-def given_topology(tree: GivenTree, depth: int, drafter: str) -> Topology:
+def given_topology(tree: GivenTree, depth: int, drafter: str, *, vocab_size: int | None = None) -> Topology:
     """The nodes that were asked for, by shape or one by one.
 
-    depth    tokens that `drafter` guesses ahead. Raises UsageError for a deeper tree.
+    depth       tokens that `drafter` guesses ahead
+    vocab_size  of the model, if there is one: so many guesses there are at most under a node
+    Raises UsageError for a deeper or wider tree.
     """
     topology = parse_dense(tree) if isinstance(tree, str) else _topology(tree)
     if topology.max_depth > depth:
         message = f"tree: it is {topology.max_depth} deep, but {drafter} guesses {depth} tokens ahead"
         raise UsageError(message, hint=f"--tree {depth}x2" if isinstance(tree, str) else "shorter paths")
+    wide = int(topology.ranks.max()) + 1
+    if vocab_size is not None and wide > vocab_size:
+        message = f"tree: it wants {wide} guesses of one token, but the vocabulary has {vocab_size}"
+        raise UsageError(message, hint="--tree 2x3")
     return topology
 
 

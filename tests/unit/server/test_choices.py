@@ -124,8 +124,9 @@ def test_each_is_built_once_and_few_are_kept(parts):
     assert choices.plan("suffix", "2x2") is choices.plan("suffix", "2x2")
     assert choices.plan("suffix", PATHS) is choices.plan("suffix", [tuple(path) for path in PATHS])
     assert choices.plan("suffix", "2x2").drafter is choices.plan("suffix", PATHS).drafter
-    for rank in range(MAX_KEPT + 5):
-        choices.plan(None, [[rank]])
+    for number in range(MAX_KEPT + 5):
+        depth, rank = divmod(number, VOCAB - 1)
+        choices.plan(None, [[0] * place for place in range(1, depth + 2)] + [[rank + 1]])
     assert len(choices._plans) == MAX_KEPT
 
 

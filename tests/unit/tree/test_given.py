@@ -61,3 +61,11 @@ def test_a_tree_deeper_than_its_drafter() -> None:
     assert refusal.value.hint == "--tree 2x2"
     with pytest.raises(UsageError, match="it is 3 deep, but medusa guesses 2 tokens ahead"):
         given_topology(((0,), (0, 0), (0, 0, 0)), 2, "medusa")
+
+
+def test_a_tree_wider_than_the_vocabulary_is_refused() -> None:
+    """There are no such guesses: a drafter that made some up would count as broken, for everybody."""
+    assert given_topology("1x8", 2, "suffix", vocab_size=8).num_nodes == 9
+    for tree in ("1x9", ((8,),)):
+        with pytest.raises(UsageError, match="9 guesses of one token, but the vocabulary has 8"):
+            given_topology(tree, 2, "suffix", vocab_size=8)
