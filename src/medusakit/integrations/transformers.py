@@ -142,7 +142,8 @@ def medusa_hook(
     handle.refresh()
 
     def generate(*args: Any, **kwargs: Any) -> Any:
-        if not _may_be_ours(model, args, kwargs) or not handle.fits():
+        mixed = torch.is_autocast_enabled(handle.kind.device.type)  # the kept buffers are of one dtype
+        if mixed or not _may_be_ours(model, args, kwargs) or not handle.fits():
             return handle.own_generate(*args, **kwargs)
         decoding = _Decoding(handle, kwargs.get("streamer"))
         return handle.own_generate(*args, custom_generate=decoding, **kwargs)

@@ -240,6 +240,26 @@ def test_kv_of_other_adapters_is_not_used(pack: bool) -> None:
         assert check() == adapted and handle.num_steps
 
 
+@pytest.mark.parametrize("pack", [True, False])
+def test_mixed_precision_runs_as_before_and_leaves_nothing(pack: bool) -> None:
+    model = tiny()
+
+    def answers() -> list[list[list[int]]]:
+        return [model.generate(prompt(seed, 20), max_new_tokens=24).tolist() for seed in range(3)]
+
+    plain = answers()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = answers()
+    assert mixed != plain
+    with medusa_hook(model, pack=pack, enable_tree_cache=True) as handle:
+        for _ in range(2):
+            assert answers() == plain
+            steps = handle.num_steps
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                assert answers() == mixed
+            assert handle.num_steps == steps > 0
+
+
 def test_a_reference_to_the_hooked_generate_outlives_the_hook(model: Any) -> None:
     handle = medusa_hook(model)
     hooked = model.generate

@@ -4,7 +4,7 @@ Torch's own product reads a weight as it lies, and arranges it again at every ca
 float32 is about 42 ms on two cores, T(6) 56; packed for eight rows, 23 and 20.
 
 A packed layer holds its weight once, in the other layout. Whoever wants more of it than its product without gradients
-(its weight, training, another dtype or device, a copy) gets an ordinary `Linear`: the same module and the same
+(its weight, training, autocast, another dtype or device, a copy) gets an ordinary `Linear`: the same module and
 parameter, with the same bits. `state_dict` gives the weights and leaves the layers packed.
 """
 
@@ -27,7 +27,8 @@ class PackedLinear(torch.nn.Linear):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         packed, weight = vars(self).get("_packed"), self._parameters["weight"]
-        if packed is None or (torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)):
+        trains = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+        if packed is None or trains or torch.is_autocast_enabled("cpu"):
             return _unpack(self)(x)
         return torch.ops.mkldnn._linear_pointwise(x, packed, self.bias, "none", [], "")
 
