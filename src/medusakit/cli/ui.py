@@ -71,10 +71,10 @@ class Ui:
     def note(self, text: str) -> None:
         """A dim line beside the result."""
         if not self.quiet:
-            self.err.print(text, style="note", markup=False, highlight=False, soft_wrap=True)
+            self._beside(text, "note")
 
     def warn(self, text: str) -> None:
-        self.err.print(f"warning: {text}", style="warning", markup=False, highlight=False, soft_wrap=True)
+        self._beside(f"warning: {text}", "warning")
 
     def advise(self, message: str, hint: str) -> None:
         """A warning with what would help; nothing for an empty message."""
@@ -82,10 +82,19 @@ class Ui:
             self.warn(f"{message}\n  try: {hint}")
 
     def error(self, message: str, hint: str | None = None) -> None:
-        self.err.print("error: ", style="error", end="")
-        self.err.print(message, markup=False, highlight=False, soft_wrap=True)
+        self._beside("error: ", "error", end="")
+        self._beside(message)
         if hint:
-            self.err.print(f"  try: {hint}", markup=False, highlight=False, soft_wrap=True)
+            self._beside(f"  try: {hint}")
+
+    def _beside(self, text: str, style: str | None = None, *, end: str = "\n") -> None:
+        """On stderr. What is said there is not the result: a full disk under a log costs no answer."""
+        try:
+            self.err.print(text, style=style, end=end, markup=False, highlight=False, soft_wrap=True)
+        except BrokenPipeError:
+            raise
+        except OSError:
+            return
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, text: int = 1) -> None:
         """A table; the first `text` columns are left-aligned words, the others right-aligned numbers."""

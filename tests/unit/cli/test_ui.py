@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import sys
 
 import pytest
 
@@ -65,3 +67,15 @@ def test_token_styles() -> None:
     assert token_style(event(1, False), "accepted") is None
     assert token_style(event(1, True), "none") is None
     assert [token_style(event(step, True), "step") for step in (1, 2, 3)] == ["step.odd", "step.even", "step.odd"]
+
+
+def test_a_full_disk_under_the_log_costs_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    ui = Ui()
+    ui.note("a note")
+    ui.warn("a warning")
+    ui.error("an error", "a hint")
