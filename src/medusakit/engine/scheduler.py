@@ -24,6 +24,7 @@ from medusakit.engine.prefixes import PrefixCache
 from medusakit.engine.speculation import Speculation
 from medusakit.engine.step import Outcome
 from medusakit.engine.switch import Switch
+from medusakit.engine.totals import Counters
 from medusakit.engine.waiting import FairQueue, Room
 from medusakit.errors import DrainingError, UsageError
 
@@ -132,6 +133,19 @@ class Scheduler:
         def change() -> None:
             self._switch.replace(parts.controller)
             self._engine.reset_verification()
+
+        self._between_steps(change)
+
+    def begin_counting(self, on_step: Callable[[Outcome], None] | None = None) -> None:
+        """Drop counts, cached KV and what was learnt so far, which was a warm-up's; tell `on_step` of every step from
+        now on."""
+
+        def change() -> None:
+            self._batch.counters, self._batch.cache = Counters(), PrefixCache.of(self.settings)
+            self._engine.reset_verification()
+            self._switch.forgive()  # a drafter that failed will again, and is counted then
+            self._on_step = on_step
+            self._published = self._state()
 
         self._between_steps(change)
 

@@ -21,10 +21,11 @@ WARM_UP = SamplingParams(max_tokens=8, ignore_eos=True)
 def open_serving(llm: LLM, name: str, settings: SchedulerSettings, service: Service) -> Serving:
     """Starts the inference thread and decodes a few tokens, so that the first request finds everything warm."""
     parts = llm.parts
-    scheduler = Scheduler(llm, settings, on_step=service.metrics.on_step, on_idle=parts.cost_watch())
+    scheduler = Scheduler(llm, settings, on_idle=parts.cost_watch())
     scheduler.start()
     scheduler.set_speculation(service.options.speculation)
     _warm_up(scheduler, min(parts.runtime.spec.vocab_size, 16))
+    scheduler.begin_counting(service.metrics.on_step)
     drafting = Drafting(parts.speculation, _drafter_name(parts.speculation), _hash_of(parts.artifact), llm.choices)
     card = card_of(parts, name, drafting)
     return Serving(scheduler, llm.tokenizer, card, drafting, Opener(parts), llm.grammars, parts.cost)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fakes import FakeClock
 from medusakit.engine.guard import Round
-from medusakit.engine.jobs import CacheState, Snapshot, Totals
+from medusakit.engine.jobs import CacheState, Job, Snapshot, Totals
 from medusakit.engine.plan import PLAIN_PLAN
 from medusakit.engine.step import Outcome
 from medusakit.server.metrics import Finished, Metrics
 from medusakit.server.window import Minute, Window
+from medusakit.settings import SamplingParams
+from toy_llm import toy_llm, toy_server
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 
@@ -63,3 +66,29 @@ def test_deployed_files_name_metrics_that_exist(path):
     named = {name for expression in expressions for name in re.findall(r"\bmedusa_\w+", expression)}
     assert len(named) > 5
     assert named <= everything()
+
+
+def test_counters_begin_after_the_warm_up():
+    """It is no request of anybody's: neither counts, nor histograms, nor the cache know of it."""
+    with toy_server(toy_llm()) as service:
+        scheduler = service.serving().scheduler
+        found = scheduler.snapshot()
+        assert (found.totals, found.cache) == (
+            Totals({"tree": 0, "plain": 0}),
+            CacheState(max_bytes=found.cache.max_bytes),
+        )
+        assert step_seconds(service) == 0
+        done = threading.Event()
+        job = Job((1, 2, 3), SamplingParams(max_tokens=3, ignore_eos=True))
+        scheduler.submit(job, lambda update: done.set() if update.last else None)
+        assert done.wait(60)
+        scheduler.close()
+        assert scheduler.snapshot().totals.generated_tokens == 3
+        assert step_seconds(service) >= 1
+
+
+def step_seconds(service):
+    """Observations of the time of a step's pass."""
+    families = text_string_to_metric_families(service.metrics.text().decode())
+    samples = [sample for family in families for sample in family.samples]
+    return sum(s.value for s in samples if s.name.endswith("_count") and s.labels.get("phase") == "forward")
