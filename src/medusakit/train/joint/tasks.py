@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import resources
 from typing import Any
 
@@ -25,6 +26,7 @@ def task_scores(model: Any, tokenizer: Any, *, batch_size: int = 16) -> dict[str
         raise MissingExtraError(
             f"task scores need lm-eval ({cause.name} is not installed)", hint="pip install 'medusakit[tasks]'"
         ) from cause
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # it explains options of its own command line
     lm = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=batch_size)
     with resources.as_file(resources.files("medusakit") / "data" / "tasks.jsonl") as file:
         questions: dict[str, list[dict[str, Any]]] = {task: [] for task in TASKS}
