@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,7 +11,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
+from medusakit.artifact.files import write_atomic
 from medusakit.engine.measure import Tables, measure_cost, measure_steps
+from medusakit.errors import RuntimeFailure
 from medusakit.machine import machine_name
 from medusakit.models.home import home
 from medusakit.runtimes.base import Capabilities, Runtime
@@ -124,11 +125,6 @@ def _is_sound(table: Mapping[int, float]) -> bool:
 
 
 def _write(file: Path, document: Mapping[str, object]) -> None:
-    temporary = file.with_suffix(f".{os.getpid()}")
-    try:
+    with suppress(OSError, RuntimeFailure):
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(document))
-        temporary.replace(file)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink()
+        write_atomic(file, json.dumps(document).encode())

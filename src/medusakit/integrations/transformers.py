@@ -12,10 +12,7 @@ decoding does not do (beams, batches, scores of every step, an output with its c
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,86 +27,20 @@ from medusakit.engine.prefixes import PrefixCache
 from medusakit.engine.speculation import speculation
 from medusakit.engine.wishes import Wishes
 from medusakit.errors import UnsupportedModelError, UsageError
+from medusakit.integrations.handle import Handle
 from medusakit.integrations.rule import ProcessorRule
-from medusakit.integrations.state import Kind, weights_stamp
-from medusakit.runtimes.base import Runtime, Scores
+from medusakit.integrations.state import Kind
+from medusakit.runtimes.base import Scores
 from medusakit.runtimes.torch.load import TorchParts, torch_parts
-from medusakit.runtimes.torch.pack import pack_linears, unpack_linears
 from medusakit.tree.cost import StepCost
 from medusakit.tree.topology import Draft, Tree
 from medusakit.verify.walk import walk
 
-log = logging.getLogger(__name__)
 BUDGET = 12  # nodes of a tree, root included, where nothing else is said
 CACHE_BYTES = 512 << 20
 _OTHER_MODES = ("assistant_model", "custom_generate", "prompt_lookup_num_tokens", "penalty_alpha", "dola_layers",
                 "synced_gpus")  # fmt: skip
 _PLAIN_KWARGS = ("logits_to_keep",)
-
-
-@dataclass(slots=True)
-class Handle:
-    """A hooked model. num_steps and num_tokens: of tree decoding so far; packs: linear layers for the CPU; kind: as it
-    was hooked."""
-
-    model: Any
-    runtime: Runtime
-    plan: Plan
-    prefixes: PrefixCache | None
-    own_generate: Callable[..., Any]
-    kind: Kind
-    num_steps: int = 0
-    num_tokens: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    packs: bool = True
-    _hooked: bool = field(default=True)
-    _told: bool = False
-    _stamp: Any = None
-
-    @property
-    def tau(self) -> float:
-        """Mean tokens a step; 0 before the first."""
-        return self.num_tokens / self.num_steps if self.num_steps else 0.0
-
-    def unhook(self) -> None:
-        """Give `generate` and the layers back and take the hook off the LM head. May be called twice."""
-        if self._hooked:
-            self._hooked = False
-            del self.model.generate, self.model.medusa_handle
-            self.runtime.close()
-            if self.packs:
-                unpack_linears(self.model)
-
-    def fits(self) -> bool:
-        """Whether the model is hooked, is what it was then, and not in training; else that is logged, once."""
-        if self._hooked and not self.model.training and Kind.of(self.model) == self.kind:
-            return True
-        if self._hooked and not self._told:
-            self._told = True
-            now = "in training mode" if self.model.training else "of another dtype, device or LM head than it was"
-            log.warning("the hooked model is %s: it generates as before; hook it again as it is to be used", now)
-        return False
-
-    def refresh(self) -> None:
-        """Pack the layers that are not packed: whoever trained the model, moved it or read its weights got ordinary
-        ones. KV of other weights or adapters than now is not used."""
-        packed = self.packs and pack_linears(self.model)
-        if self.prefixes is None:
-            return
-        stamp = weights_stamp(self.model)
-        if packed or stamp != self._stamp:
-            self.prefixes.clear()
-        self._stamp = stamp
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """A copy of the model would go on generating with this one."""
-        raise UsageError("a hooked model cannot be copied or pickled", hint="handle.unhook()")
-
-    def __enter__(self) -> Handle:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.unhook()
 
 
 def medusa_hook(

@@ -7,7 +7,7 @@ same, so everything here is spelling.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,33 @@ class CallFormat:
 
 _ARGUMENTS = ('{"name": "', '", "arguments": ', "}")
 
+_MISTRAL_ARGS = CallFormat(
+    "mistral-args",
+    "[TOOL_CALLS]",
+    "",
+    "",
+    "[ARGS]",
+    "",
+    between="[TOOL_CALLS]",
+    closes="",
+    signs=("[TOOL_CALLS]", "[ARGS]"),
+    lacks=("[CALL_ID]",),
+    id_length=9,
+)
+_GLM45 = CallFormat(
+    "glm45",
+    "<tool_call>",
+    "",
+    "",
+    "\n",
+    "",
+    between="</tool_call>\n<tool_call>",
+    closes="</tool_call>",
+    signs=("<tool_call>", "<arg_key>", "<arg_value>"),
+    lacks=("</arg_key><arg_value>",),
+    tags=Tags("<arg_key>", "</arg_key>\n<arg_value>", "", "</arg_value>", "\n"),
+)
+
 FORMATS = (
     CallFormat(
         "hermes",
@@ -90,32 +117,8 @@ FORMATS = (
         spaced=True,
         id_length=9,
     ),
-    CallFormat(
-        "mistral-args",
-        "[TOOL_CALLS]",
-        "",
-        "",
-        "[ARGS]",
-        "",
-        between="[TOOL_CALLS]",
-        closes="",
-        signs=("[TOOL_CALLS]", "[ARGS]"),
-        lacks=("[CALL_ID]",),
-        id_length=9,
-    ),
-    CallFormat(
-        "mistral-id",
-        "[TOOL_CALLS]",
-        "",
-        "",
-        "[ARGS]",
-        "",
-        between="[TOOL_CALLS]",
-        closes="",
-        signs=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
-        id_length=9,
-        id_mark="[CALL_ID]",
-    ),
+    _MISTRAL_ARGS,
+    replace(_MISTRAL_ARGS, name="mistral-id", signs=(*_MISTRAL_ARGS.signs, "[CALL_ID]"), lacks=(), id_mark="[CALL_ID]"),
     CallFormat(
         "qwen3-coder",
         "<tool_call>",
@@ -129,29 +132,14 @@ FORMATS = (
         lacks=("<tool_call><function=",),
         tags=Tags("<parameter=", ">\n", "\n", "</parameter>", "\n"),
     ),
-    CallFormat(
-        "glm45",
-        "<tool_call>",
-        "",
-        "",
-        "\n",
-        "",
-        between="</tool_call>\n<tool_call>",
-        closes="</tool_call>",
-        signs=("<tool_call>", "<arg_key>", "<arg_value>"),
-        lacks=("</arg_key><arg_value>",),
-        tags=Tags("<arg_key>", "</arg_key>\n<arg_value>", "", "</arg_value>", "\n"),
-    ),
-    CallFormat(
-        "glm47",
-        "<tool_call>",
-        "",
-        "",
-        "",
-        "",
+    _GLM45,
+    replace(  # without line breaks
+        _GLM45,
+        name="glm47",
+        middle="",
         between="</tool_call><tool_call>",
-        closes="</tool_call>",
         signs=("<tool_call>", "</arg_key><arg_value>"),
+        lacks=(),
         tags=Tags("<arg_key>", "</arg_key><arg_value>", "", "</arg_value>", ""),
     ),
     CallFormat(

@@ -1,8 +1,8 @@
 """How close a call was: the distance between two tokens in what a rule compares, for judging a first difference.
 
 Two runs that differ only by rounding may part where two tokens are nearly equal, or where one of them is nearly in or
-nearly out of a filter. That is accepted only under a tolerance (docs/concepts.md), in
-these units: logits (greedy), log p + noise (sampling), log p at an edge of a filter, or cumulative mass at top-p's.
+nearly out of a filter. That is accepted only under a tolerance (docs/concepts.md), in these units: logits (greedy),
+log p + noise (sampling), log p at an edge of a filter, or cumulative mass at top-p's.
 """
 
 from __future__ import annotations

@@ -293,7 +293,7 @@ def test_a_model_that_has_changed_generates_as_before_and_says_so_once(
             for _ in range(2):
                 ours, before = both(handle, prompt(5), max_new_tokens=12)
                 assert ours == before and handle.num_steps == steps
-    assert [record.name for record in caplog.records].count("medusakit.integrations.transformers") == 1
+    assert [record.name for record in caplog.records].count("medusakit.integrations.handle") == 1
     assert model.generate(prompt(5), max_new_tokens=2).shape == (1, 14)
 
 

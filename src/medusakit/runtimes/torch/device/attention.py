@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from medusakit.models.spec import ModelSpec
@@ -23,22 +24,26 @@ NAME = "medusakit_tree"  # in transformers' register of attention functions
 Kernel = Callable[[Any, Any, Any, Any, float], Any]  # as `kernels.tree_attention`
 _REPEATS = 20
 _CLOSE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}  # difference of averages of numbers near 1
-_KERNEL: ContextVar[Kernel] = ContextVar("kernel of the step that is running")
+_KERNEL: ContextVar[Kernel | None] = ContextVar("kernel of the step that this thread runs", default=None)
 
 
 def attend(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: Any = None, **options: Any
 ) -> Any:
-    """As transformers calls it: query [R, H, n, d], key and value [R, G, cells, d]; gives [R, n, H, d]."""
+    """As transformers calls it: query [R, H, n, d], key and value [R, G, cells, d]; gives [R, n, H, d]. A thread that
+    uses the model while another runs a step gets torch's kernel.
+    """
+    kernel = _KERNEL.get()
     plain = options.get("position_bias") is None and not options.get("dropout") and options.get("softcap") is None
     fits = attention_mask is not None and attention_mask.shape[1] == 1 and key.shape[-1] == value.shape[-1]
-    if not (plain and fits):
+    if kernel is None or not (plain and fits):
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
     scale = 1 / math.sqrt(query.shape[-1]) if scaling is None else float(scaling)
-    return _KERNEL.get()(query, key, value, attention_mask, scale), None
+    return kernel(query, key, value, attention_mask, scale), None
 
 
 ALL_ATTENTION_FUNCTIONS.register(NAME, attend)
+ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, sdpa_mask)
 
 
 class TreeAttention:

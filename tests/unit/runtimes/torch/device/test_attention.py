@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
@@ -63,6 +64,17 @@ def test_who_else_uses_the_model_attends_as_before() -> None:
     assert called and model.config._attn_implementation == "sdpa"
     model.generate(torch.tensor([prompt_of(3)]), max_new_tokens=3, do_sample=False, pad_token_id=0)
     assert kernel.calls == called
+
+
+def test_another_thread_that_uses_the_model_meanwhile_attends_by_torch() -> None:
+    attention = attention_of(Kernel())
+    model, asked = attention._model.hf, torch.tensor([prompt_of(3)])
+    settings: dict[str, Any] = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
+    before, kernel = model.generate(asked, **settings).tolist(), attention._kernel
+    with attention.used(BUCKET), ThreadPoolExecutor(1) as other:
+        called = kernel.calls  # type: ignore[union-attr]
+        assert other.submit(model.generate, asked, **settings).result().tolist() == before
+    assert kernel.calls == called  # type: ignore[union-attr]
 
 
 def test_a_failing_step_leaves_the_model_as_it_was() -> None:
